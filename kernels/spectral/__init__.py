@@ -1,0 +1,5 @@
+"""Spectral-power softmax attention."""
+
+from dualwave.kernels.spectral.api import spectral_attention
+
+__all__ = ["spectral_attention"]
