@@ -1,18 +1,39 @@
 # Every target sets up what it needs: a virtual environment in .venv with the tested versions.
-PYTHON ?= python3.11
+# .venv belongs to this file: it is made from scratch when it is missing, when an installation was
+# interrupted, when the checkout was moved, or when the Python that it was made with is gone.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+
+# The tested Python is 3.11. It is run, not looked up: a version manager's shim may lead nowhere.
+ifndef PYTHON
+PYTHON := $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+endif
+
+# The stamp is written last and names the checkout that was installed.
+ifneq ($(shell $(BIN)/python -c '' 2>/dev/null && cat $(STAMP) 2>/dev/null),$(CURDIR))
+NEW_VENV := yes
+.PHONY: $(STAMP)
+endif
 
 .PHONY: setup demo test test-all check
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet torch -c constraints.txt
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' -c constraints.txt
-	touch $(STAMP)
+ifdef NEW_VENV
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "error: dualwave needs Python 3.11 or newer, but $(PYTHON) is" \
+	        "$$($(PYTHON) --version 2>&1); name another one: make PYTHON=/path/to/python3.11" >&2; \
+	    exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+endif
+	@rm -f $(STAMP)
+	@echo "Installing dualwave and what it needs into $(VENV) (a few minutes the first time)"
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt setuptools
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt \
+	    --no-build-isolation --editable '.[dev]'
+	@echo "$(CURDIR)" > $(STAMP)
 
 demo: setup
 	$(BIN)/dualwave demo
@@ -26,4 +47,4 @@ test-all: setup
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m tests.typecheck
+	$(BIN)/python tests/typecheck.py
