@@ -100,8 +100,10 @@ def _below(rng: np.random.Generator, stop: int) -> int:
 
 
 def _pick(rng: np.random.Generator, values: Sequence[T], *excluded: T) -> T:
-    left = [value for value in values if value not in excluded]
-    return left[_below(rng, len(left))]
+    while True:
+        value = values[_below(rng, len(values))]
+        if value not in excluded:
+            return value
 
 
 def _fill(
@@ -250,31 +252,47 @@ def _corners(
     margin: float,
 ) -> list[tuple[int, int]] | None:
     """(left, top) of boxes that do not overlap, by trial; relations are kept with a margin."""
-    order = list(range(len(sizes)))
-    if cast.anchor is not None:
-        order.remove(cast.anchor)
-        order.insert(0, cast.anchor)
+    # What is bound to a side of the anchor comes right after it, then the largest: that fits best.
+    order = sorted(
+        range(len(sizes)),
+        key=lambda position: (
+            position != cast.anchor,
+            not _is_bound_to_side(cast, position),
+            -sizes[position][0] * sizes[position][1],
+        ),
+    )
+    trials = rng.random((len(sizes), _PLACEMENT_TRIES, 2)).tolist()
     corners: dict[int, tuple[int, int]] = {}
+    placed: list[tuple[int, int, int, int]] = []
     for position in order:
         width, height = sizes[position]
-        for _ in range(_PLACEMENT_TRIES):
-            left = _below(rng, image_size - width + 1)
-            top = _below(rng, image_size - height + 1)
-            if any(
-                left < other_left + sizes[other][0]
-                and other_left < left + width
-                and top < other_top + sizes[other][1]
-                and other_top < top + height
-                for other, (other_left, other_top) in corners.items()
-            ):
-                continue
-            if _contradicts_relation(cast, position, (left, top), sizes, corners, margin):
-                continue
-            corners[position] = (left, top)
-            break
+        for across, down in trials[position]:
+            left, top = (
+                int(across * (image_size - width + 1)),
+                int(down * (image_size - height + 1)),
+            )
+            right, bottom = left + width, top + height
+            for other_left, other_top, other_right, other_bottom in placed:
+                if (
+                    left < other_right
+                    and other_left < right
+                    and top < other_bottom
+                    and other_top < bottom
+                ):
+                    break
+            else:
+                if not _contradicts_relation(cast, position, (left, top), sizes, corners, margin):
+                    corners[position] = (left, top)
+                    placed.append((left, top, right, bottom))
+                    break
         else:
             return None
     return [corners[position] for position in range(len(sizes))]
+
+
+def _is_bound_to_side(cast: _Cast, position: int) -> bool:
+    """Whether the digit is of the class whose place relative to the anchor the caption states."""
+    return cast.anchor is not None and cast.identities[position][0] == cast.identities[0][0]
 
 
 def _contradicts_relation(
@@ -286,7 +304,7 @@ def _contradicts_relation(
     margin: float,
 ) -> bool:
     """Whether the target is not clearly on its side of the anchor, or a rival not on the other."""
-    if cast.anchor is None or cast.identities[position][0] != cast.identities[0][0]:
+    if cast.anchor is None or not _is_bound_to_side(cast, position):
         return False
     axis = 0 if cast.phrase in ("left of", "right of") else 1
     anchor_middle = corners[cast.anchor][axis] + sizes[cast.anchor][axis] / 2
