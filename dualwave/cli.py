@@ -5,7 +5,9 @@ so that ``--help`` answers at once. What a user got wrong (``ValueError``, ``OSE
 sentence on stderr and exit code 2; anything else is a bug and keeps its traceback.
 """
 
+import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -80,9 +82,10 @@ def demo(
       dualwave demo
       dualwave demo --output runs/quick schedule.steps=50 scenes.train=500
     """
+    started = time.perf_counter()
     from dualwave.demo import run_demo
 
-    run_demo(output, seed=seed, overrides=overrides or [])
+    run_demo(output, seed=seed, overrides=overrides or [], started=started)
 
 
 @app.command()
@@ -109,7 +112,11 @@ def train(
     from dualwave.train.config import load_config
     from dualwave.train.run import train as train_model
 
-    train_model(load_config(config, overrides or []), resume=resume)
+    result = train_model(load_config(config, overrides or []), resume=resume)
+    if os.environ.get("RANK", "0") == "0":
+        typer.echo(
+            f"trained {result.steps} steps in {result.seconds:.1f} s; model: {result.model_dir}"
+        )
 
 
 @evaluation.callback()

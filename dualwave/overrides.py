@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
-from dualwave.train.config_errors import describe
 from pydantic import BaseModel, ValidationError, create_model
+
+from dualwave.train.config_errors import describe
 
 Section = TypeVar("Section", bound=BaseModel)
 

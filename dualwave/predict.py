@@ -1,13 +1,14 @@
 """``dualwave predict``: a map and an overlay, as PNG files, for each image."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageOps
-
 import dualwave
-from dualwave.pictures import map_to_grey, overlay, save_picture
+from dualwave.eval.pictures import map_to_image, overlay, save_picture
+from dualwave.models import DualStreamModel
+from dualwave.models.saliency import to_pil
 
 
 @dataclass(frozen=True)
@@ -16,22 +17,6 @@ class WrittenPictures:
 
     map_file: Path
     overlay_file: Path
-
-
-def open_image(path: Path) -> Image.Image:
-    """The image in a file as RGB, turned upright as its EXIF tag says.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is a folder, or not an image that can be read.
-    """
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        with Image.open(path) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is not an image that can be read: {error}") from error
 
 
 def choose_names(images: Sequence[Path], output: Path) -> list[WrittenPictures]:
@@ -57,13 +42,24 @@ def choose_names(images: Sequence[Path], output: Path) -> list[WrittenPictures]:
     return chosen
 
 
+def unknown_words(model: DualStreamModel, text: str) -> list[str]:
+    """The words of a text that the model's tokenizer has no token for, as they were written."""
+    tokenizer = model.processor.tokenizer
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return [
+        text[start:end]
+        for token, (start, end) in zip(encoded.input_ids, encoded.offset_mapping, strict=True)
+        if token == tokenizer.unk_token_id
+    ]
+
+
 def predict_files(
     checkpoint: Path, images: Sequence[Path], text: str, output: Path
 ) -> Iterator[WrittenPictures]:
     """Write the map and the overlay of each image, one image after the other.
 
     All images are read once before the model is loaded, so that a bad one is named at once and
-    nothing is written.
+    nothing is written. Words that the model has never seen are noted on stderr.
 
     Args:
         checkpoint: folder of a saved model.
@@ -83,12 +79,13 @@ def predict_files(
     if output.exists() and not output.is_dir():
         raise ValueError(f"--output {output} is a file; name a folder")
     for path in images:
-        open_image(path)
+        to_pil(path)
     model = dualwave.load(checkpoint)
-    output.mkdir(parents=True, exist_ok=True)
+    if unknown := unknown_words(model, text):
+        print(f"note: this model has not learned {', '.join(map(repr, unknown))}", file=sys.stderr)
     for path, names in zip(images, choose_names(images, output), strict=True):
-        image = open_image(path)
+        image = to_pil(path)
         saliency = model.saliency(image, text)
-        save_picture(map_to_grey(saliency), names.map_file)
+        save_picture(map_to_image(saliency), names.map_file)
         save_picture(overlay(image, saliency), names.overlay_file)
         yield names
