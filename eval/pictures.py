@@ -4,8 +4,8 @@ Only NumPy and Pillow are needed. Maps are drawn as they are: 0 is always the da
 bright end, no map is stretched to its own range, so that pictures can be compared with each other.
 """
 
+import io
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+from dualwave.eval.output import write_whole
 
 # Thirteen even samples of matplotlib's "inferno" (CC0).
 HEAT_COLOURS = np.array(
@@ -197,18 +199,9 @@ def contact_sheet(
 
 def save_picture(picture: Image.Image, path: str | os.PathLike[str]) -> Path:
     """Write a picture as PNG under a temporary name, then rename it; folders are made."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            picture.save(stream, format="PNG")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return target
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG")
+    return write_whole(path, stream.getvalue())
 
 
 def _unit_map(saliency: ArrayLike) -> NDArray[np.float64]:

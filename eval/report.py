@@ -9,7 +9,6 @@ import importlib
 import io
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from dualwave.eval.output import write_whole
 from dualwave.eval.pictures import (
     FALSE_ALARM_COLOUR,
     HEAT_COLOURS,
@@ -30,7 +30,6 @@ from dualwave.eval.pictures import (
     map_to_image,
 )
 from dualwave.eval.saliency import (
-    BETA_SQUARED,
     CENTRE_PRIOR_SIGMA,
     SALIENCY_CONVENTIONS,
     SaliencyScores,
@@ -165,7 +164,7 @@ def render_report(data: ReportData) -> str:
     )
     return environment.from_string(template).render(
         title=data.title,
-        made_at=data.made_at.strftime("%-d %B %Y, %H:%M %Z").strip(),
+        made_at=f"{data.made_at.day} {data.made_at:%B %Y, %H:%M %Z}".strip(),
         summary=summary_sentence(data),
         columns=["mAP", *groups, "max-F", "MAE"],
         rows=[{"name": name, "cells": _cells(scores, groups)} for name, scores in rows],
@@ -179,7 +178,6 @@ def render_report(data: ReportData) -> str:
         scene_rule=data.scene_rule or _default_scene_rule(),
         conventions=[(_CONVENTION_TITLES[key], text) for key, text in SALIENCY_CONVENTIONS.items()],
         centre_sigma=CENTRE_PRIOR_SIGMA,
-        beta_squared=BETA_SQUARED,
         configuration=data.configuration,
         heat_gradient=", ".join(_css_colour(colour) for colour in HEAT_COLOURS),
         false_alarm_colour=_css_colour(FALSE_ALARM_COLOUR),
@@ -197,19 +195,7 @@ def write_report(path: str | os.PathLike[str], data: ReportData) -> Path:
         MissingReportDependencyError: the extra ``report`` is not installed.
         ValueError: a scene's map or mask does not fit its picture.
     """
-    page = render_report(data)
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(page)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    return target
+    return write_whole(path, render_report(data).encode("utf-8"))
 
 
 def _cells(scores: SaliencyScores, groups: Sequence[str]) -> list[str]:
