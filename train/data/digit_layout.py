@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+
 from dualwave.train.data.digit_sources import SplitSources
 
 DIGIT_SCENE_LEVELS = ("attribute", "all", "relation", "size")

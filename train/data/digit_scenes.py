@@ -19,9 +19,10 @@ from typing import Any
 
 import datasets
 import numpy as np
+from PIL import Image
+
 from dualwave.train.data.digit_layout import DIGIT_SCENE_LEVELS, SceneLayout, plan_scene
 from dualwave.train.data.digit_sources import SPLITS, SplitSources, load_split_sources
-from PIL import Image
 
 PARAMETERS_FILE = "digit_scenes.json"
 _FORMAT_VERSION = 1
