@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dualwave.kernels.spectral import spectral_attention as spectral_attention
     from dualwave.models import DualStreamConfig as DualStreamConfig
     from dualwave.models import DualStreamModel as DualStreamModel
+    from dualwave.models import DualStreamProcessor as DualStreamProcessor
     from dualwave.models import load as load
 
 __version__ = "0.1.0"
@@ -21,9 +22,16 @@ _HOME_OF = {
     "spectral_attention": "dualwave.kernels.spectral",
     "DualStreamConfig": "dualwave.models",
     "DualStreamModel": "dualwave.models",
+    "DualStreamProcessor": "dualwave.models",
     "load": "dualwave.models",
 }
-__all__ = ["DualStreamConfig", "DualStreamModel", "load", "spectral_attention"]
+__all__ = [
+    "DualStreamConfig",
+    "DualStreamModel",
+    "DualStreamProcessor",
+    "load",
+    "spectral_attention",
+]
 
 # In a checkout the sub-packages lie beside this folder, not in it. Python finds this folder first
 # whenever the checkout's root is on the path (`python -m dualwave` from the root), even if dualwave
