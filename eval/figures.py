@@ -48,7 +48,7 @@ def precision_recall_figure(rows: Sequence[tuple[str, SaliencyScores]]) -> str:
         linestyle="none",
         label="best F of the model",
     )
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1.01)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("recall", color=_INK)
     axes.set_ylabel("precision", color=_INK)
