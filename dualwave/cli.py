@@ -19,20 +19,23 @@ from dualwave import __version__
 USER_MISTAKE = 2
 """Exit code for a wrong argument, config, file or data set; the one that option errors have too."""
 
-_settings = {
-    "rich_markup_mode": None,
-    "no_args_is_help": True,
-    "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 100},
-}
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 app = typer.Typer(
     name="dualwave",
     help="Vision-text dual-stream transformers: train, evaluate saliency, load checkpoints.",
     epilog="Start with: dualwave demo",
+    no_args_is_help=True,
+    context_settings=_CONTEXT,
+    rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
-    **_settings,
 )
-evaluation = typer.Typer(help="Evaluate a checkpoint.", **_settings)
+evaluation = typer.Typer(
+    help="Evaluate a checkpoint.",
+    no_args_is_help=True,
+    context_settings=_CONTEXT,
+    rich_markup_mode=None,
+)
 app.add_typer(evaluation, name="eval")
 
 Overrides = Annotated[
@@ -145,7 +148,10 @@ def evaluate_checkpoint(
             show_default=False,
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to evaluate on.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="The split to evaluate on; data.test_split (test) if not given."),
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there as well.")
     ] = None,

@@ -18,6 +18,7 @@ from dualwave.eval.report import check_report_dependencies
 from dualwave.evaluate_model import ModelEvaluation, evaluate_model, score_table, write_json
 from dualwave.models import DualStreamModel
 from dualwave.overrides import read_section
+from dualwave.train.checkpoint import write_folder
 from dualwave.train.config import TrainConfig, load_config
 from dualwave.train.data import RowSource, make_digit_scenes, open_rows
 from dualwave.train.run import train
@@ -86,7 +87,7 @@ def run_demo(output: Path, *, seed: int, overrides: Sequence[str], started: floa
         make_digit_scenes(config.data.path, seed=seed, **counts.model_dump())
     with clock.phase("training", f"training for {config.schedule.steps} steps"):
         result = train(config)
-    rows = open_rows(config.data, "test")
+    rows = open_rows(config.data, config.data.test_split)
     trained = dualwave.load(result.model_dir)
     with clock.phase("evaluation", f"evaluating on {len(rows)} test scenes"):
         evaluation = evaluate_model(trained, rows, seed=seed)
@@ -168,7 +169,8 @@ def _save_and_reload(model: DualStreamModel, folder: Path, rows: RowSource) -> N
     Raises:
         RuntimeError: if one differs.
     """
-    model.save_pretrained(folder)
+    assert model.processor is not None, "dualwave.load sets it"
+    write_folder(folder, model=model, processor=model.processor)
     reloaded = dualwave.load(folder)
     batch = [rows[index] for index in range(min(_RELOAD_ROWS, len(rows)))]
     inputs = model.processor(

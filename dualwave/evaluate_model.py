@@ -50,7 +50,7 @@ def predict_maps(
     model: DualStreamModel, images: Sequence[Image.Image], captions: Sequence[str]
 ) -> list[np.ndarray]:
     """Maps of one batch, each (H, W) float32 in [0, 1] in its image's own size."""
-    return model.saliency(list(images), list(captions))
+    return list(model.saliency(list(images), list(captions)))
 
 
 def evaluate_model(
@@ -131,7 +131,7 @@ def evaluate_command(
     checkpoint: Path,
     *,
     data: str,
-    split: str,
+    split: str | None,
     overrides: Sequence[str],
     json_file: Path | None,
     batch_size: int,
@@ -146,11 +146,21 @@ def evaluate_command(
     if json_file is not None and json_file.is_dir():
         raise ValueError(f"--json {json_file} is a folder; name a file")
     config = read_section("data", DataConfig, {"path": data}, overrides)
+    split = split or config.test_split
     rows = open_rows(config, split)
+    if rows.bad_rows:
+        left_out = len(rows.bad_rows)
+        print(f"bad rows left out: {left_out}; the first: {rows.bad_rows[0].sentence}")
     model = dualwave.load(checkpoint)
     evaluation = evaluate_model(model, rows, batch_size=batch_size, seed=seed)
     Console().print(score_table(evaluation, f"{checkpoint} on {data}, split {split}"))
     if json_file is not None:
-        source = {"checkpoint": str(checkpoint), "data": config.model_dump(), "split": split}
-        write_json({**source, "caption_shuffle_seed": seed, **evaluation.to_dict()}, json_file)
+        source = {
+            "checkpoint": str(checkpoint),
+            "data": config.model_dump(),
+            "split": split,
+            "caption_shuffle_seed": seed,
+            "bad_rows_left_out": len(rows.bad_rows),
+        }
+        write_json({**source, **evaluation.to_dict()}, json_file)
         print(f"wrote {json_file}")

@@ -44,6 +44,7 @@ def choose_names(images: Sequence[Path], output: Path) -> list[WrittenPictures]:
 
 def unknown_words(model: DualStreamModel, text: str) -> list[str]:
     """The words of a text that the model's tokenizer has no token for, as they were written."""
+    assert model.processor is not None, "dualwave.load sets it"
     tokenizer = model.processor.tokenizer
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return [
