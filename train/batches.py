@@ -1,7 +1,7 @@
 """From row numbers to the tensors of a batch; prepared rows stay in memory when they are few."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -91,7 +91,7 @@ class BatchLoader:
             caption_ids=self._caption_ids[list(indices)],
         )
 
-    def load_ahead(self, batches: Iterable[Sequence[int]], workers: int) -> Iterator[Batch]:
+    def load_ahead(self, batches: Iterable[Sequence[int]], workers: int) -> Generator[Batch]:
         """Load batches in order, up to `workers` of them ahead of use, each in its own thread.
 
         Threads suffice: decoding and resizing release the interpreter lock. With 0 workers each
@@ -108,9 +108,8 @@ class BatchLoader:
             try:
                 while loading:
                     batch = loading.popleft().result()
-                    loading.extend(
-                        pool.submit(self.load, indices) for indices in islice(waiting, 1)
-                    )
+                    for indices in islice(waiting, 1):
+                        loading.append(pool.submit(self.load, indices))
                     yield batch
             finally:
                 for future in loading:

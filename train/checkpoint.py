@@ -3,7 +3,7 @@
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -117,11 +117,12 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
 
 def random_states(world: World) -> list[dict[str, Any]]:
     """The state of every random generator of every rank, in rank order; same on all ranks."""
-    version, keys, position, has_gauss, cached = np.random.get_state()
+    numpy_state: Any = np.random.get_state(legacy=False)
     own = {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state(world.device) if world.device.type == "cuda" else None,
-        "numpy": (version, keys.tolist(), position, has_gauss, cached),
+        # Arrays of numpy are not among what torch.load takes without executing anything.
+        "numpy": numpy_state | {"state": _with(numpy_state["state"], "key", np.ndarray.tolist)},
         "python": random.getstate(),
     }
     if world.group is None:
@@ -140,8 +141,8 @@ def restore_random_states(states: list[dict[str, Any]], world: World, seed: int)
     torch.set_rng_state(own["torch"])
     if world.device.type == "cuda" and own["cuda"] is not None:
         torch.cuda.set_rng_state(own["cuda"], world.device)
-    version, keys, position, has_gauss, cached = own["numpy"]
-    np.random.set_state((version, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    inner = _with(own["numpy"]["state"], "key", lambda keys: np.array(keys, dtype=np.uint32))
+    np.random.set_state(own["numpy"] | {"state": inner})
     random.setstate(own["python"])
 
 
@@ -151,6 +152,10 @@ def seed_everything(seed: int, rank: int = 0) -> None:
     torch.manual_seed(int(mixed))
     np.random.seed(int(mixed))
     random.seed(int(mixed))
+
+
+def _with(values: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> dict[str, Any]:
+    return values | {key: convert(values[key])}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The folder of a run: who may write into it, and whether a checkpoint in it belongs to a config."""
+"""The folder of a run, and whether a checkpoint in it belongs to a config."""
 
 import os
 from collections.abc import Iterator

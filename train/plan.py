@@ -1,4 +1,4 @@
-"""Which rows each step sees: the sampler's batches, shared out over ranks, and a place to resume."""
+"""Which rows each step sees: the sampler's batches, shared out, and where a run goes on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PlannedBatch:
 
 
 def planned_batches(
-    sampler: TokenBudgetBatchSampler, world_size: int, position: dict[str, Any] | None = None
+    sampler: TokenBudgetBatchSampler, position: dict[str, Any] | None = None
 ) -> Iterator[PlannedBatch]:
     """Batches without end, epoch after epoch.
 
@@ -38,22 +38,13 @@ def planned_batches(
 
     Args:
         sampler: gives the batches of all ranks together.
-        world_size: ranks that share each batch.
         position: a `position_after` to go on from.
-
-    Raises:
-        ValueError: a batch has fewer rows than there are ranks.
     """
     if position is not None:
         sampler.load_state_dict(position)
     while True:
         epoch = int(sampler.state_dict()["epoch"])
         for rows in sampler:
-            if len(rows) < world_size:
-                raise ValueError(
-                    f"a batch of {len(rows)} rows can't be shared by {world_size} processes: "
-                    "raise batch.token_budget or start fewer processes."
-                )
             yield PlannedBatch(
                 list(rows), epoch, float(sampler.padding_share(rows)), dict(sampler.state_dict())
             )

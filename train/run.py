@@ -4,13 +4,14 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from dualwave.models import load
 from dualwave.parallel.process_group import World, process_group_from_environment
 from dualwave.train.batches import Batch, BatchLoader
 from dualwave.train.checkpoint import (
@@ -30,10 +31,13 @@ from dualwave.train.reporter import Reporter
 from dualwave.train.schedule import learning_rate_at
 from dualwave.train.setup import (
     build_model,
+    build_processor,
+    left_out,
+    model_config,
     open_training_rows,
+    recompute_activations,
     refuse_a_run_without_steps,
     refuse_too_long_captions,
-    reload_model,
     summary,
 )
 from dualwave.train.step import Stepper, TrainingDiverged
@@ -94,15 +98,27 @@ class _Run:
         if checkpoint is not None:
             state = load_state(checkpoint)
             check_same_run(state, config, rows=len(self.rows), checkpoint=checkpoint)
-        self._say(summary(config, len(self.rows), world, state["step"] if state else None))
+        for line in (
+            left_out(self.rows),
+            summary(config, len(self.rows), world, state["step"] if state else None),
+        ):
+            if line is not None:
+                self._say(line)
 
-        model, self.processor = (
-            reload_model(checkpoint) if checkpoint else build_model(config, self.rows)
+        saved = load(checkpoint) if checkpoint is not None else None
+        self.processor = (
+            saved.processor
+            if saved is not None and saved.processor is not None
+            else build_processor(config, self.rows)
         )
         self.loader = BatchLoader(self.rows, self.processor)
-        refuse_too_long_captions(self.rows, self.loader.lengths, model.config.max_text_length)
+        sizes = saved.config if saved is not None else model_config(config, self.processor)
+        refuse_too_long_captions(
+            config, self.rows, self.loader.lengths, sizes.max_text_length, world.size
+        )
+        model = saved if saved is not None else build_model(sizes, config.seed)
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            recompute_activations(model)
         self.model = model.to(world.device).train()
         self.stepper = Stepper(self.model, config, world)
         self.step = 0
@@ -169,7 +185,7 @@ class _Run:
         self.world.barrier()
         return TrainResult(self.folder.model, self.step, seconds, losses)
 
-    def _batches_of_steps(self) -> Iterator[tuple[list[PlannedBatch], Iterator[Batch]]]:
+    def _batches_of_steps(self) -> Generator[tuple[list[PlannedBatch], Iterator[Batch]]]:
         """For each step its plan and this rank's part of its batches, loaded ahead."""
         config, world = self.config, self.world
         # Every rank plans the batches of all ranks, and so knows how many rows a step has.
@@ -179,7 +195,7 @@ class _Run:
             token_budget=config.batch.token_budget,
             seed=config.seed,
         )
-        planned = planned_batches(sampler, world.size, self.position)
+        planned = planned_batches(sampler, self.position)
         steps: deque[list[PlannedBatch]] = deque()
 
         def own_rows() -> Iterator[list[int]]:

@@ -1,27 +1,31 @@
 """What comes before the first step, in the order that finds mistakes soonest."""
 
-from pathlib import Path
-from typing import Any
+import warnings
 
 import torch
 
-from dualwave.models import DualStreamConfig, DualStreamModel, DualStreamProcessor, load
+from dualwave.models import DualStreamConfig, DualStreamModel, DualStreamProcessor
 from dualwave.parallel.process_group import World
 from dualwave.train.config import TrainConfig
 from dualwave.train.data import RowSource, open_rows
 
 
 def open_training_rows(config: TrainConfig) -> RowSource:
-    """Open the training split; with `on_bad_row: skip` every row is looked at once.
+    """Open the training split; columns, texts and the first rows are checked.
+
+    With `on_bad_row: skip` every row is read once, and the bad ones are left out.
 
     Raises:
-        ValueError: the data can't be opened, or a column or one of the first rows is wrong.
+        ValueError: the data can't be opened, or a column or a row is wrong.
     """
-    rows = open_rows(config.data, config.data.train_split)
-    if config.data.on_bad_row == "skip":
-        # How many rows there are decides batches and epochs, so it must be known before them.
-        rows.check_all()
-    return rows
+    return open_rows(config.data, config.data.train_split)
+
+
+def left_out(rows: RowSource) -> str | None:
+    """One line about the bad rows that `on_bad_row: skip` has left out; None without any."""
+    if not rows.bad_rows:
+        return None
+    return f"left out {len(rows.bad_rows)} bad rows; the first: {rows.bad_rows[0].sentence}"
 
 
 def refuse_a_run_without_steps(config: TrainConfig, rows: int, world_size: int) -> None:
@@ -43,18 +47,33 @@ def refuse_a_run_without_steps(config: TrainConfig, rows: int, world_size: int) 
         )
 
 
-def refuse_too_long_captions(rows: RowSource, lengths: list[int], longest: int) -> None:
-    """Check that the model can read every caption.
+def refuse_too_long_captions(
+    config: TrainConfig, rows: RowSource, lengths: list[int], longest: int, world_size: int
+) -> None:
+    """Check that the model can read every caption, and that a batch may hold one for each process.
+
+    Args:
+        config: the run.
+        rows: for the ids.
+        lengths: tokens of each row's caption.
+        longest: positions of the model.
+        world_size: processes that share a batch.
 
     Raises:
-        ValueError: a caption has more tokens than the model has positions.
+        ValueError: a caption is too long for the model or for the token budget.
     """
     index = max(range(len(lengths)), key=lengths.__getitem__)
+    where = f"row {index} (id {rows.ids[index]!r}) has a caption of {lengths[index]} tokens"
     if lengths[index] > longest:
         raise ValueError(
-            f"row {index} (id {rows.ids[index]!r}) has a caption of {lengths[index]} tokens, but "
-            f"model.max_text_length is {longest}: set it to {lengths[index]} or shorten the "
-            "caption."
+            f"{where}, but model.max_text_length is {longest}: set it to {lengths[index]} or "
+            "shorten the caption."
+        )
+    budget, needed = config.batch.token_budget, lengths[index] * world_size
+    if budget is not None and budget < needed:
+        raise ValueError(
+            f"{where}, too many for batch.token_budget {budget} on {world_size} process(es): set "
+            f"it to at least {needed}."
         )
 
 
@@ -77,34 +96,42 @@ def summary(config: TrainConfig, rows: int, world: World, resumed_at: int | None
     )
 
 
-def build_model(
-    config: TrainConfig, rows: RowSource
-) -> tuple[DualStreamModel, DualStreamProcessor]:
-    """A new model and a processor trained on the captions; the same on every rank.
+def build_processor(config: TrainConfig, rows: RowSource) -> DualStreamProcessor:
+    """A processor whose tokenizer is trained on the training captions.
 
-    Without `model.image_size` it is the shorter side of the first image, rounded down to whole
-    patches.
+    Without `model.image_size` images are resized to the shorter side of the first one, rounded
+    down to whole patches.
+    """
+    image_size = config.model.get("image_size")
+    if image_size is None:
+        patch = config.model.get("patch_size", DualStreamConfig.patch_size)
+        image_size = max(1, min(rows[0].image.size) // patch) * patch
+    return DualStreamProcessor.from_captions(rows.captions, image_size=image_size)
+
+
+def model_config(config: TrainConfig, processor: DualStreamProcessor) -> DualStreamConfig:
+    """The model's configuration: the run's fields, and what the processor decides.
 
     Raises:
         ValueError: sizes that don't fit together.
     """
-    fields: dict[str, Any] = dict(config.model)
-    if "image_size" not in fields:
-        patch = fields.get("patch_size", DualStreamConfig.patch_size)
-        fields["image_size"] = min(rows[0].image.size) // patch * patch
-    processor = DualStreamProcessor.from_captions(rows.captions, image_size=fields["image_size"])
-    fields["vocab_size"] = len(processor.tokenizer)
-    fields["pad_token_id"] = processor.tokenizer.pad_token_id
-    torch.manual_seed(config.seed)
-    return DualStreamModel(DualStreamConfig(**fields)), processor
+    decided = {
+        "image_size": processor.image_processor.size["height"],
+        "vocab_size": len(processor.tokenizer),
+        "pad_token_id": processor.tokenizer.pad_token_id,
+    }
+    return DualStreamConfig(**config.model | decided)
 
 
-def reload_model(checkpoint: Path) -> tuple[DualStreamModel, DualStreamProcessor]:
-    """Model and processor of a checkpoint.
+def build_model(config: DualStreamConfig, seed: int) -> DualStreamModel:
+    """A new model; the same weights on every rank."""
+    torch.manual_seed(seed)
+    return DualStreamModel(config)
 
-    Raises:
-        ValueError: a file in it is damaged.
-        FileNotFoundError: a file in it is missing.
-    """
-    model = load(checkpoint)
-    return model, model.processor
+
+def recompute_activations(model: DualStreamModel) -> None:
+    """Switch gradient checkpointing on, in the form that DDP and autocast work with."""
+    with warnings.catch_warnings():
+        # Renamed in transformers 5.24; the oldest version that dualwave allows has this name only.
+        warnings.filterwarnings("ignore", "`gradient_checkpointing_enable` is deprecated")
+        model.gradient_checkpointing_enable({"use_reentrant": False})
