@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 PACKAGES = ("kernels", "models", "parallel", "train", "eval")
 MAY_IMPORT = {
-    "kernels": {"torch", "triton", "einops"},
+    "kernels": {"torch", "triton", "einops", "numpy"},
     "models": {"kernels", "transformers"},
     "parallel": {"kernels"},
     "train": {"models", "parallel", "kernels", "eval"},
