@@ -72,3 +72,8 @@ def test_modules_are_those_of_the_wheel_outside(found, unpacked_wheel):
         str(unpacked_wheel / "dualwave" / "kernels" / "spectral" / "__init__.py"),
         str(unpacked_wheel / "dualwave" / "eval" / "__init__.py"),
     ]
+
+
+def test_command_is_installed(run_quietly, tmp_path):
+    command = Path(sys.executable).parent / "dualwave"
+    assert "demo" in run_quietly([command, "--help"], cwd=tmp_path).stdout
