@@ -11,6 +11,7 @@ class DataConfig(BaseModel):
     `path` is one of
     - a folder that `datasets` wrote with `save_to_disk`;
     - a folder of images with a `metadata.csv` or `metadata.jsonl` (see `opening`);
+    - a folder of parquet files;
     - a name that `datasets.load_dataset` takes, for a dataset on the Hugging Face hub.
 
     `level_column` and `id_column` are optional: under their default names they may be absent from

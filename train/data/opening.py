@@ -5,6 +5,7 @@ one line an image, whose `file_name` names the image; further columns name the m
 the caption. File names are relative to the metadata file. `file_name` is also offered as the
 column `image`, and any `<name>_file_name` as `<name>`. Splits are sub-folders, each with its own
 metadata (`train/metadata.csv`, ...); a folder with metadata of its own is the one split `train`.
+A folder of parquet files is read as `datasets.load_dataset` reads it.
 """
 
 import csv
@@ -53,10 +54,12 @@ def open_split(path: str, split: str) -> OpenedSplit:
     names = sorted(
         child.name for child in folder.iterdir() if child.is_dir() and _metadata_in(child)
     )
+    if not names and next(folder.rglob("*.parquet"), None):
+        return OpenedSplit(_load_dataset(str(folder), split, "holds parquet files, but"), folder)
     if not names:
         raise ValueError(
             f"The data folder {path!r} was not written by datasets.save_to_disk, and neither it "
-            f"nor its sub-folders hold a {' or '.join(METADATA_NAMES)}."
+            f"nor its sub-folders hold a {' or '.join(METADATA_NAMES)}, or parquet files."
         )
     _require_split(path, split, names)
     return _image_folder(folder / split)
@@ -86,23 +89,36 @@ def _require_split(path: str, split: str, names: Iterable[str]) -> None:
 def _written_by_datasets(folder: Path) -> datasets.Dataset:
     try:
         table = datasets.load_from_disk(str(folder))
+    except IndexError as error:  # `datasets` writes no file for no rows, and then misses it
+        raise ValueError(f"There are no rows in the dataset {str(folder)!r}.") from error
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"The dataset in {str(folder)!r} can't be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The dataset in {str(folder)!r} can't be read: {reason}") from error
     assert isinstance(table, datasets.Dataset)
     return table
 
 
 def _from_hub(path: str, split: str) -> datasets.Dataset:
-    if path.startswith(("/", ".", "~")) or path.count("/") > 1 or "\\" in path:
-        raise ValueError(f"The data folder {path!r} does not exist.")
+    # "runs/data" could be a hub name, but not to someone who has a folder "runs".
+    is_local = path.startswith(("/", ".", "~")) or path.count("/") > 1 or "\\" in path
+    if is_local or ("/" in path and Path(path).parent.is_dir()):
+        parent = Path(path).expanduser().parent
+        siblings = [child.name for child in parent.iterdir()] if parent.is_dir() else []
+        raise ValueError(
+            f"The data folder {path!r} does not exist{did_you_mean(Path(path).name, siblings)}"
+        )
+    return _load_dataset(path, split, "is no folder here, and")
+
+
+def _load_dataset(path: str, split: str, situation: str) -> datasets.Dataset:
     try:
         return datasets.load_dataset(path, split=split)
-    except (OSError, ValueError, RuntimeError) as error:
-        # DatasetNotFoundError, ConnectionError and unknown splits or configurations among them.
+    # A missing dataset, no connection, an unknown split or configuration, broken files.
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"The data {path!r} is no folder here, and datasets.load_dataset({path!r}, "
-            f"split={split!r}) can't load it: {reason}"
+            f"The data {path!r} {situation} datasets.load_dataset({path!r}, split={split!r}) "
+            f"can't load it: {reason}"
         ) from error
 
 

@@ -314,11 +314,10 @@ class RowSource:
             cell = {"bytes": None, "path": cell}
         if cell is None or (not cell["bytes"] and not cell["path"]):
             return f"its {role} is missing"
-        source: Path | io.BytesIO
-        if cell["bytes"]:
-            name, source = "", io.BytesIO(cell["bytes"])
-        else:
-            name, source = f" {cell['path']!r}", self._folder / cell["path"]
+        name = f" {cell['path']!r}" if cell["path"] else ""
+        source: Path | io.BytesIO = io.BytesIO(cell["bytes"] or b"")
+        if not cell["bytes"]:
+            source = self._folder / cell["path"]
             if not source.is_file():
                 return f"its {role}{name} does not exist"
         try:
