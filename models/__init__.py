@@ -1,4 +1,4 @@
-"""Dual-stream models: configuration, towers, fusion, heads, loading; registered with transformers."""
+"""Dual-stream models, registered with transformers' Auto classes."""
 
 from transformers import AutoConfig, AutoModel, AutoProcessor
 

@@ -1,10 +1,14 @@
 """Reading a saved model back, with everything accounted for."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from transformers.utils import logging
 
 from dualwave.models.configuration import DualStreamConfig
 from dualwave.models.modeling import DualStreamModel
@@ -33,25 +37,51 @@ def load(path: str | Path, *, device: str | torch.device | None = None) -> DualS
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"{str(folder)!r} holds no .safetensors file with weights.")
     try:
-        model, report = DualStreamModel.from_pretrained(
-            folder, config=config, output_loading_info=True, local_files_only=True
-        )
+        with _quiet_transformers():
+            model, report = DualStreamModel.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # reported below, with the names
+            )
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"the weights in {str(folder)!r} cannot be loaded: {reason}") from None
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if report.get(kind):
-            names = ", ".join(sorted(map(str, report[kind])))
-            raise ValueError(
-                f"the weights in {str(folder)!r} do not match its config.json: "
-                f"{kind.replace('_', ' ')}: {names}."
-            )
+    _refuse_gaps(folder, report)
     try:
         model.processor = DualStreamProcessor.from_pretrained(folder, local_files_only=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(f"{str(folder)!r} has no usable processor: {reason}") from None
     return model.eval().to(device or "cpu")
+
+
+def _refuse_gaps(folder: Path, report: dict[str, Any]) -> None:
+    """Raise if a weight was missing, left over, or of another shape."""
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        # A mismatch is (name, shape in the file, shape in the model).
+        names = sorted(key if isinstance(key, str) else key[0] for key in report.get(kind) or ())
+        if names:
+            raise ValueError(
+                f"the weights in {str(folder)!r} do not match its config.json: "
+                f"{kind.replace('_', ' ')}: {', '.join(names)}."
+            )
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Without transformers' own table of mismatches: what it holds is raised as an error."""
+    verbosity = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _read_config(folder: Path) -> DualStreamConfig:

@@ -181,5 +181,5 @@ class DualStreamModel(PreTrainedModel):
         if input_ids.shape[1] > config.max_text_length:
             raise ValueError(
                 f"a text of {input_ids.shape[1]} tokens is longer than this model's "
-                f"max_text_length {config.max_text_length}: shorten it, or build the model with more."
+                f"max_text_length {config.max_text_length}: shorten it, or build a model with more."
             )

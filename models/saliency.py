@@ -82,7 +82,8 @@ def to_pil(image: ImageLike) -> Image.Image:
         array = image
     else:
         raise ValueError(
-            f"an image is a PIL image, a path, a numpy array or a tensor, not {type(image).__name__}."
+            "an image is a PIL image, a path, a numpy array or a tensor, "
+            f"not {type(image).__name__}."
         )
     if array.ndim == 3 and array.shape[-1] == 1:
         array = array[..., 0]

@@ -1,6 +1,7 @@
 """The two streams before they meet: a vision tower and a text tower."""
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +28,7 @@ class ConvolutionalStem(nn.Module):
         widths = [config.stem_width * 2**level for level in range(halvings + 1)]
         self.pixels = nn.Conv2d(config.num_channels, widths[0], 3, padding=1)
         self.halvings = nn.ModuleList(
-            nn.Conv2d(before, after, 3, stride=2, padding=1)
-            for before, after in zip(widths[:-1], widths[1:], strict=True)
+            nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
         )
         self.norms = nn.ModuleList(nn.GroupNorm(1, width) for width in widths[1:])
         self.tokens = nn.Conv2d(widths[-1], config.vision_width, 1)

@@ -81,7 +81,8 @@ def spectral_attention(
 def _check_choices(precision: str | None, implementation: str | None) -> None:
     if implementation not in (None, "torch"):
         raise ValueError(
-            f'implementation={implementation!r} is not available for spectral_attention: use "torch" or None.'
+            f"implementation={implementation!r} is not available for spectral_attention: "
+            'use "torch" or None.'
         )
     if precision not in (None, "ieee"):
         raise ValueError(

@@ -32,6 +32,8 @@ def spectral_attention_pytorch(
         (B, N, C), the dtype of ``x``.
     """
     height, width = grid
+    if x.numel() == 0:
+        return x.clone()  # some FFT libraries refuse an empty batch
     if height * width <= LARGEST_DENSE_GRID:
         return _by_dense_dft(x, height, width, temperature, bias)
     return _by_fft(x, height, width, temperature, bias)
