@@ -315,11 +315,14 @@ class RowSource:
         if cell is None or (not cell["bytes"] and not cell["path"]):
             return f"its {role} is missing"
         name = f" {cell['path']!r}" if cell["path"] else ""
-        source: Path | io.BytesIO = io.BytesIO(cell["bytes"] or b"")
-        if not cell["bytes"]:
-            source = self._folder / cell["path"]
-            if not source.is_file():
+        source: Path | io.BytesIO
+        if cell["bytes"]:
+            source = io.BytesIO(cell["bytes"])
+        else:
+            file = self._folder / cell["path"]
+            if not file.is_file():
                 return f"its {role}{name} does not exist"
+            source = file
         try:
             with Image.open(source) as picture:
                 # Decodes the whole picture, so that a cut-off file is found here.
