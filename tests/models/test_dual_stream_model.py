@@ -256,7 +256,7 @@ def test_load_refuses_what_is_not_whole(folder, tmp_path):
 
     target = copy("no_weights")
     (target / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="no .safetensors file"):
+    with pytest.raises(FileNotFoundError, match=r"no \.safetensors file"):
         load(target)
 
     target = copy("truncated")
