@@ -20,7 +20,7 @@ from dualwave.models import DualStreamModel
 from dualwave.overrides import read_section
 from dualwave.train.checkpoint import write_folder
 from dualwave.train.config import TrainConfig, load_config
-from dualwave.train.data import RowSource, make_digit_scenes, open_rows
+from dualwave.train.data import DIGIT_SCENE_LEVELS, RowSource, make_digit_scenes, open_rows
 from dualwave.train.run import train
 
 MARKER = "demo.json"
@@ -104,7 +104,7 @@ def run_demo(output: Path, *, seed: int, overrides: Sequence[str], started: floa
         )
     metrics = _metrics(evaluation, clock, total_seconds=time.perf_counter() - started)
     write_json(metrics, output / "metrics.json")
-    Console().print(score_table(evaluation, f"{len(rows)} test scenes"))
+    Console().print(score_table(evaluation, f"{len(rows)} test scenes", DIGIT_SCENE_LEVELS))
     print(
         f"total {metrics['total_seconds']:.1f} s, of which training "
         f"{metrics['train_seconds']:.1f} s\n"
@@ -191,11 +191,15 @@ def _metrics(
     """The figures of metrics.json; mAP is pixel average precision, averaged over images."""
     scores = evaluation.model.to_dict()
     shuffled = evaluation.shuffled_captions.to_dict()
+    by_level, shuffled_by_level = (
+        {level: entry["map_by_group"][level] for level in DIGIT_SCENE_LEVELS}
+        for entry in (scores, shuffled)
+    )
     return {
         "map": scores["map"],
-        "map_by_level": scores["map_by_group"],
+        "map_by_level": by_level,
         "map_shuffled_captions": shuffled["map"],
-        "map_shuffled_captions_by_level": shuffled["map_by_group"],
+        "map_shuffled_captions_by_level": shuffled_by_level,
         "map_centre_prior": evaluation.centre_prior.to_dict()["map"],
         "max_f": scores["max_f"],
         "mae": scores["mae"],

@@ -96,4 +96,5 @@ def _first_of_each_level(rows: RowSource) -> list[str]:
 def _device_name() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"CPU, {torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"

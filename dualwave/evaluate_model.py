@@ -101,8 +101,13 @@ def _batches(count: int, size: int) -> Iterator[range]:
         yield range(start, min(start + size, count))
 
 
-def score_table(evaluation: ModelEvaluation, title: str) -> Table:
-    """The figures as a table for the terminal: one row a figure, one column an evaluation."""
+def score_table(
+    evaluation: ModelEvaluation, title: str, levels: Sequence[str] | None = None
+) -> Table:
+    """The figures as a table for the terminal: one row a figure, one column an evaluation.
+
+    ``levels`` gives the order of the levels; they are sorted by name without it.
+    """
     table = Table(title=title, title_justify="left")
     table.add_column("figure")
     for heading in ("model", "shuffled\ncaptions", "centre\nprior", "images"):
@@ -110,9 +115,10 @@ def score_table(evaluation: ModelEvaluation, title: str) -> Table:
     columns = (evaluation.model, evaluation.shuffled_captions, evaluation.centre_prior)
     judged = evaluation.model.count - evaluation.model.count_without_object
     table.add_row("pixel mAP", *(f"{scores.map:.4f}" for scores in columns), str(judged))
-    for level, count in evaluation.model.count_by_group.items():
+    counts = evaluation.model.count_by_group
+    for level in levels or sorted(counts):
         figures = (f"{scores.map_by_group[level]:.4f}" for scores in columns)
-        table.add_row(f"  {level}", *figures, str(count))
+        table.add_row(f"  {level}", *figures, str(counts[level]))
     total = str(evaluation.model.count)
     table.add_row("max-F (beta² 0.3)", *(f"{scores.max_f:.4f}" for scores in columns), total)
     table.add_row("MAE (lower is better)", *(f"{scores.mae:.4f}" for scores in columns), total)

@@ -29,8 +29,10 @@ def read_section(
     for word in overrides:
         key, equals, text = word.partition("=")
         if not equals or not key.startswith(f"{name}."):
-            example = next(iter(model.model_fields))
-            raise ValueError(f"{word!r} is not of the form {name}.{example}=value")
+            raise ValueError(
+                f"{word!r} is not of the form {name}.field=value; the fields are "
+                f"{', '.join(model.model_fields)}"
+            )
         try:
             merged[key.removeprefix(f"{name}.")] = yaml.safe_load(text)
         except yaml.YAMLError:
