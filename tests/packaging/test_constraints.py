@@ -34,25 +34,23 @@ def direct_requirements(pyproject: dict[str, Any]) -> list[Requirement]:
     ]
 
 
-def required_distributions(name: str, extras: set[str]) -> dict[str, Version]:
-    """Name and installed version of all that ``name[extras]`` needs, directly or not."""
+def installed_distributions(requirements: list[Requirement]) -> dict[str, Version]:
+    """Name and installed version of all that ``requirements`` need, directly or not."""
     found: dict[str, Version] = {}
-    seen: set[tuple[str, frozenset[str]]] = set()
-    waiting = [(name, frozenset(extras))]
+    seen: set[tuple[str, str]] = set()
+    waiting = list(requirements)
     while waiting:
-        current = waiting.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        distribution = importlib.metadata.distribution(current[0])
-        found[current[0]] = Version(distribution.version)
-        for line in distribution.requires or []:
-            requirement = Requirement(line)
-            marker = requirement.marker
-            if marker is None or any(marker.evaluate({"extra": e}) for e in ("", *current[1])):
-                needed = canonicalize_name(requirement.name)
-                waiting.append((needed, frozenset(requirement.extras)))
-    del found[name]
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        distribution = importlib.metadata.distribution(name)
+        found[name] = Version(distribution.version)
+        for extra in ("", *requirement.extras):
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            for needed in map(Requirement, distribution.requires or []):
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    waiting.append(needed)
     return found
 
 
@@ -63,8 +61,13 @@ def test_pins_lie_in_the_declared_ranges(pins, pyproject):
         assert pins[name] in requirement.specifier, f"{name}=={pins[name]} is not in {requirement}"
 
 
-def test_all_that_is_installed_is_pinned_at_its_version(pins):
-    installed = required_distributions("dualwave", {"dev"})
+@pytest.fixture(scope="module")
+def installed(pyproject: dict[str, Any]) -> dict[str, Version]:
+    # From pyproject.toml: metadata of an earlier build may lie in the checkout's root.
+    return installed_distributions(direct_requirements(pyproject))
+
+
+def test_all_that_is_installed_is_pinned_at_its_version(pins, installed):
     # A local label such as +cpu names a build of the same version.
     differing = {
         name: f"installed {version}, pinned {pins.get(name)}"
@@ -74,7 +77,6 @@ def test_all_that_is_installed_is_pinned_at_its_version(pins):
     assert not differing
 
 
-def test_no_pin_is_left_over(pins):
+def test_no_pin_is_left_over(pins, installed):
     platform_specific = {"triton"}
-    installed = required_distributions("dualwave", {"dev"})
     assert set(pins) - set(installed) <= platform_specific
