@@ -14,8 +14,10 @@ class DataConfig(BaseModel):
     - a folder of parquet files;
     - a name that `datasets.load_dataset` takes, for a dataset on the Hugging Face hub.
 
-    `level_column` and `id_column` are optional: under their default names they may be absent from
-    the data, and `null` turns them off. Rows without ids are numbered.
+    `level_column`, `id_column` and `scene_column` are optional: under their default names they may
+    be absent from the data, and `null` turns them off. Rows without ids are numbered. Rows with the
+    same value in `scene_column` show the same picture, which training then encodes once for all of
+    their captions.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,6 +33,9 @@ class DataConfig(BaseModel):
     caption_column: str = Field(default="caption", description="the text that names the object")
     level_column: str | None = Field(default="level", description="groups to report apart")
     id_column: str | None = Field(default="id", description="a name for each row, used once")
+    scene_column: str | None = Field(
+        default="scene", description="equal for rows that show the same picture"
+    )
     on_bad_row: Literal["skip", "raise"] = Field(
         default="raise", description="leave rows out that can't be used, or stop"
     )

@@ -6,7 +6,7 @@ colour; on the levels `relation` and `size` another digit of the class contradic
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -94,6 +94,29 @@ def plan_scene(
         if layout is not None:
             return layout
     raise AssertionError("digits of these sizes always fit within a thousand tries")
+
+
+def further_captions(layout: SceneLayout) -> list[SceneLayout]:
+    """The scene once more for every other caption of the levels `attribute` and `all` it allows.
+
+    What such a caption names is subject to the same rule: the scene holds another digit of its
+    colour, and another digit of its class in another colour.
+    """
+    identities = [(digit.digit, digit.colour) for digit in layout.digits]
+    further = []
+    for digit, colour in dict.fromkeys(identities):
+        shares_colour = any(d != digit and c == colour for d, c in identities)
+        shares_class = any(d == digit and c != colour for d, c in identities)
+        if not (shares_colour and shares_class):
+            continue
+        targets = tuple(i for i, other in enumerate(identities) if other == (digit, colour))
+        level, quantifier = ("attribute", "the") if len(targets) == 1 else ("all", "every")
+        caption = f"{quantifier} {colour} {DIGIT_WORDS[digit]}"
+        if caption != layout.caption:
+            further.append(
+                replace(layout, level=level, caption=caption, targets=targets, anchor=None)
+            )
+    return further
 
 
 def _below(rng: np.random.Generator, stop: int) -> int:

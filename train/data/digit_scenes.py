@@ -21,11 +21,16 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from dualwave.train.data.digit_layout import DIGIT_SCENE_LEVELS, SceneLayout, plan_scene
+from dualwave.train.data.digit_layout import (
+    DIGIT_SCENE_LEVELS,
+    SceneLayout,
+    further_captions,
+    plan_scene,
+)
 from dualwave.train.data.digit_sources import SPLITS, SplitSources, load_split_sources
 
 PARAMETERS_FILE = "digit_scenes.json"
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _SMALLEST_IMAGE = 32
 _SCENES_PER_CHUNK = 500
 _MOST_WORKERS = 4
@@ -55,6 +60,7 @@ FEATURES = datasets.Features(
         "caption": datasets.Value("string"),
         "level": datasets.ClassLabel(names=list(DIGIT_SCENE_LEVELS)),
         "id": datasets.Value("string"),
+        "scene": datasets.Value("string"),
     }
 )
 
@@ -70,11 +76,17 @@ def make_digit_scenes(
 ) -> datasets.DatasetDict:
     """Write a dataset of digit scenes to `output_dir` and return it.
 
+    `train`, `validation` and `test` count scenes. In validation and test a scene is one row. In
+    train it is about 2.7 rows, next to each other: one for the caption it was planned for, and one
+    for every further caption of the levels `attribute` and `all` that is as unambiguous in it.
+
     Columns: `image` (RGB, image_size x image_size), `mask` ('L', 255 where the ink of what the
     caption names covers more than half of the pixel, else 0), `caption`, `level` (ClassLabel with
-    the names `DIGIT_SCENE_LEVELS`), `id` (unique over the splits). Each level has a quarter of
-    every split. The splits share no digit image and no photograph pixel. A scene depends on
-    (seed, split, its index, image_size) alone, so a larger split begins with the smaller one.
+    the names `DIGIT_SCENE_LEVELS`), `id` (unique over the splits), `scene` (equal for rows that
+    show the same picture; the id of the scene's first row). A quarter of the scenes of every split
+    is planned for each level. The splits share no digit image and no photograph pixel. A scene
+    depends on (seed, split, its index, image_size) alone, so a larger split begins with the smaller
+    one.
 
     The folder is written under a temporary name and then renamed; a folder that already holds
     scenes with the same parameters is loaded instead.
@@ -120,15 +132,20 @@ def make_digit_scenes(
 def plan_and_draw(
     split: str, index: int, *, seed: int, image_size: int
 ) -> tuple[SceneLayout, np.ndarray, np.ndarray]:
-    """One scene: its layout, picture (H, W, 3) uint8 and mask (H, W) uint8 of 0 and 255."""
+    """One scene: its layout, picture (H, W, 3) uint8, and ink (digits, H, W) bool of each digit."""
     sources = load_split_sources(split)
     split_number = SPLITS.index(split)
     # Every four scenes in a row have the four levels, in an order of their own.
     order = np.random.default_rng([seed, split_number, 1, index // 4]).permutation(4)
     rng = np.random.default_rng([seed, split_number, 0, index])
     layout = plan_scene(DIGIT_SCENE_LEVELS[order[index % 4]], sources, rng, image_size)
-    picture, mask = _draw(layout, sources, rng, image_size)
-    return layout, picture, mask
+    picture, ink = _draw(layout, sources, rng, image_size)
+    return layout, picture, ink
+
+
+def target_mask(layout: SceneLayout, ink: np.ndarray) -> np.ndarray:
+    """(H, W) uint8, 255 in the ink of the layout's targets, else 0."""
+    return np.where(ink[list(layout.targets)].any(0), 255, 0).astype(np.uint8)
 
 
 def _make_split(split: str, count: int, seed: int, image_size: int) -> datasets.Dataset:
@@ -154,12 +171,17 @@ def _make_columns(
 ) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in FEATURES}
     for index in range(start, stop):
-        layout, picture, mask = plan_and_draw(split, index, seed=seed, image_size=image_size)
-        columns["image"].append({"bytes": _png(picture), "path": None})
-        columns["mask"].append({"bytes": _png(mask), "path": None})
-        columns["caption"].append(layout.caption)
-        columns["level"].append(DIGIT_SCENE_LEVELS.index(layout.level))
-        columns["id"].append(f"{split}-{index:06d}")
+        planned, picture, ink = plan_and_draw(split, index, seed=seed, image_size=image_size)
+        scene, image = f"{split}-{index:06d}", _png(picture)
+        further = further_captions(planned) if split == "train" else []
+        for number, layout in enumerate([planned, *further]):
+            columns["image"].append({"bytes": image, "path": None})
+            mask = _png(target_mask(layout, ink))
+            columns["mask"].append({"bytes": mask, "path": None})
+            columns["caption"].append(layout.caption)
+            columns["level"].append(DIGIT_SCENE_LEVELS.index(layout.level))
+            columns["id"].append(f"{scene}-{number}" if number else scene)
+            columns["scene"].append(scene)
     return columns
 
 
@@ -175,7 +197,7 @@ def _draw(
         if _all_visible(layout, colours, picture):
             break
         picture = _background(sources, rng, image_size)
-    mask = np.zeros((image_size, image_size), dtype=np.uint8)
+    ink = np.zeros((len(layout.digits), image_size, image_size), dtype=bool)
     for position, digit in enumerate(layout.digits):
         glyph = sources.glyphs[digit.source]
         # Half of the empty border cell stays: strokes end softly instead of at the box.
@@ -188,9 +210,8 @@ def _draw(
         rows = slice(digit.top, digit.top + digit.height)
         columns = slice(digit.left, digit.left + digit.width)
         picture[rows, columns] += alpha * (colours[position] - picture[rows, columns])
-        if position in layout.targets:
-            mask[rows, columns][alpha[:, :, 0] > 0.5] = 255
-    return np.round(picture).astype(np.uint8), mask
+        ink[position, rows, columns] = alpha[:, :, 0] > 0.5
+    return np.round(picture).astype(np.uint8), ink
 
 
 def _all_visible(layout: SceneLayout, colours: list[np.ndarray], background: np.ndarray) -> bool:

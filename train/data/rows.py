@@ -23,6 +23,7 @@ from dualwave.train.data.config import DataConfig
 from dualwave.train.data.opening import OpenedSplit, did_you_mean, open_split
 
 _FIRST_ROWS = 4  # looked at when the data is opened
+_FIRST_SCENES = 4  # of several rows each, whose pictures are compared then
 _OBJECT_ABOVE = 127
 
 
@@ -78,12 +79,14 @@ class RowSource:
         captions: the caption of each row.
         ids: the id of each row; its number in the data where there are none.
         levels: the level of each row; None where the data has none.
+        scenes: equal for rows that show the same picture; None where the data has no such column.
         bad_rows: the bad rows met so far, in the order of the data for `check_all`.
     """
 
     captions: list[str]
     ids: list[str]
     levels: list[str] | None
+    scenes: list[str] | None
     bad_rows: list[BadRow]
 
     def __init__(self, config: DataConfig, split: str, opened: OpenedSplit):
@@ -101,6 +104,7 @@ class RowSource:
         levels = self._read_levels(table)
         self.levels = None if levels is None else [level or "" for level in levels]
         self._has_level = None if levels is None else [level is not None for level in levels]
+        self.scenes = self._read_scenes(table)
         self._numbers = list(range(len(table)))  # in the data, of the rows that are left
         self.bad_rows = []
         self._all_checked = False
@@ -131,8 +135,10 @@ class RowSource:
         """Check the first rows and all texts; every row when bad rows are to be skipped.
 
         Raises:
-            ValueError: a bad row, or with `on_bad_row="skip"` nothing but bad rows.
+            ValueError: a bad row, or with `on_bad_row="skip"` nothing but bad rows; or rows of one
+                scene that show different pictures.
         """
+        self._check_first_scenes()
         if self._config.on_bad_row == "skip":
             self.check_all()
             return
@@ -151,7 +157,7 @@ class RowSource:
         """Read every row once and note the bad ones in `bad_rows`.
 
         With `on_bad_row="skip"` they are left out of this source from then on (`len`, `captions`,
-        `ids`, `levels` and the row numbers change). A second call does nothing.
+        `ids`, `levels`, `scenes` and the row numbers change). A second call does nothing.
 
         Raises:
             ValueError: with `on_bad_row="raise"` when there is a bad row; with `"skip"` when every
@@ -181,7 +187,37 @@ class RowSource:
         if self.levels is not None:
             self.levels = [self.levels[index] for index in good]
             self._has_level = [True] * len(good)
+        if self.scenes is not None:
+            self.scenes = [self.scenes[index] for index in good]
         self._all_checked = True
+
+    def _check_first_scenes(self) -> None:
+        """Notice a column that says something else of rows, such as "kitchen", in good time."""
+        first_of: dict[str, int] = {}
+        compared: set[str] = set()
+        for number, scene in enumerate(self.scenes or []):
+            first = first_of.setdefault(scene, number)
+            if first == number or scene in compared:
+                continue
+            compared.add(scene)
+            if not self._show_the_same(first, number):
+                raise ValueError(
+                    f"Rows {first} and {number} of {self._where} have the same value {scene!r} in "
+                    f"column {self._config.scene_column!r} (data.scene_column), but show different "
+                    "pictures: set data.scene_column to null."
+                )
+            if len(compared) == _FIRST_SCENES:
+                return
+
+    def _show_the_same(self, first: int, second: int) -> bool:
+        """Whether two rows show one picture; also True when one can't be read at all."""
+        name = self._config.image_column
+        cells = [self._pictures[first][name], self._pictures[second][name]]
+        if cells[0] == cells[1]:
+            return True
+        pictures = [self._open_picture(cell, "image") for cell in cells]
+        pixels = [np.asarray(_rgb(p)) for p in pictures if not isinstance(p, str)]
+        return len(pixels) < 2 or np.array_equal(pixels[0], pixels[1])
 
     def _raise_for(self, bad: list[BadRow]) -> None:
         if not bad:
@@ -269,6 +305,19 @@ class RowSource:
             None if value is None or value == "" or value == -1 else name_of(value)
             for value in table[name][:]
         ]
+
+    def _read_scenes(self, table: datasets.Dataset) -> list[str] | None:
+        name = self._optional_column(table, "scene_column")
+        if name is None:
+            return None
+        values = table[name][:]
+        for number, value in enumerate(values):
+            if value is None or value == "":
+                raise ValueError(
+                    f"Row {number} of {self._where} has no value in column {name!r}: give each "
+                    "picture one, or set data.scene_column to null."
+                )
+        return [str(value) for value in values]
 
     # --- one row
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from dualwave.train.data.digit_layout import COLOURS, DIGIT_SCENE_LEVELS, plan_scene
+from dualwave.train.data.digit_layout import (
+    COLOURS,
+    DIGIT_SCENE_LEVELS,
+    further_captions,
+    plan_scene,
+)
 from dualwave.train.data.digit_sources import load_split_sources
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -13,11 +18,13 @@ SCENES = 400  # a level
 @pytest.fixture(scope="module")
 def layouts():
     sources = load_split_sources("train")
-    return [
+    planned = [
         plan_scene(level, sources, np.random.default_rng([7, index]), 64)
         for level in DIGIT_SCENE_LEVELS
         for index in range(SCENES)
     ]
+    # The further captions must pass every check that the planned ones do.
+    return planned + [further for layout in planned for further in further_captions(layout)]
 
 
 def described(caption, digits):

@@ -5,7 +5,8 @@ import pytest
 from datasets import ClassLabel, Image, Value, load_from_disk
 
 from dualwave.train.data import DIGIT_SCENE_LEVELS, make_digit_scenes
-from dualwave.train.data.digit_scenes import plan_and_draw
+from dualwave.train.data.digit_layout import COLOURS, DIGIT_WORDS, further_captions
+from dualwave.train.data.digit_scenes import plan_and_draw, target_mask
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def folder(tmp_path_factory):
 
 def test_columns_and_levels(folder):
     scenes = load_from_disk(str(folder))
-    assert {split: len(rows) for split, rows in scenes.items()} == {
+    assert {split: len(set(rows["scene"])) for split, rows in scenes.items()} == {
         "train": 520, "validation": 8, "test": 40,
     }  # fmt: skip
     for rows in scenes.values():
@@ -25,16 +26,78 @@ def test_columns_and_levels(folder):
         assert isinstance(rows.features["mask"], Image)
         assert rows.features["caption"] == Value("string")
         assert rows.features["level"] == ClassLabel(names=list(DIGIT_SCENE_LEVELS))
-        assert np.bincount(rows["level"], minlength=4).tolist() == [len(rows) // 4] * 4
+        planned = [row["level"] for row in rows.remove_columns(["image", "mask"])
+                   if row["id"] == row["scene"]]  # fmt: skip
+        assert np.bincount(planned, minlength=4).tolist() == [len(planned) // 4] * 4
     ids = [id_ for rows in scenes.values() for id_ in rows["id"]]
-    assert len(set(ids)) == 568
+    assert len(set(ids)) == len(ids) == sum(map(len, scenes.values()))
+    for split in ("validation", "test"):
+        assert scenes[split]["id"][:] == scenes[split]["scene"][:]
+
+
+def test_train_scenes_are_several_adjacent_rows(folder):
+    train = load_from_disk(str(folder))["train"].remove_columns(["image", "mask"])
+    expected = []
+    for index in range(520):
+        scene = f"train-{index:06d}"
+        layout = plan_and_draw("train", index, seed=3, image_size=64)[0]
+        captions = [layout.caption, *(further.caption for further in further_captions(layout))]
+        expected += [
+            (f"{scene}-{number}" if number else scene, scene, caption)
+            for number, caption in enumerate(captions)
+        ]
+    assert list(zip(train["id"], train["scene"], train["caption"], strict=True)) == expected
+    assert 2.4 < len(train) / 520 < 3
+
+
+def test_further_captions_are_all_that_are_allowed_and_their_masks_exact():
+    counts = []
+    for index in range(200):
+        planned, _, ink = plan_and_draw("train", index, seed=0, image_size=64)
+        further = further_captions(planned)
+        digits = planned.digits
+        wanted = {}
+        for colour in COLOURS:
+            for number, word in enumerate(DIGIT_WORDS):
+                named = [i for i, d in enumerate(digits) if (d.digit, d.colour) == (number, colour)]
+                others = [d for i, d in enumerate(digits) if i not in named]
+                if (
+                    named
+                    and any(d.colour == colour for d in others)
+                    and any(d.digit == number for d in others)
+                ):
+                    caption = f"{'the' if len(named) == 1 else 'every'} {colour} {word}"
+                    wanted[caption] = named
+        if planned.level in ("attribute", "all"):
+            assert wanted.pop(planned.caption) == list(planned.targets)
+        assert {layout.caption: list(layout.targets) for layout in further} == wanted
+        for layout in further:
+            assert layout.level == ("attribute" if len(layout.targets) == 1 else "all")
+            assert layout.digits == planned.digits
+            mask = target_mask(layout, ink) > 0
+            for i, digit in enumerate(digits):
+                box = np.s_[
+                    digit.top : digit.top + digit.height, digit.left : digit.left + digit.width
+                ]
+                inked = ink[i][box] if i in layout.targets else np.zeros_like(ink[i][box])
+                assert np.array_equal(mask[box], inked)
+            assert mask.sum() == sum(ink[i].sum() for i in layout.targets)
+        counts.append(len(further))
+    assert min(counts) == 0
+    assert max(counts) >= 3
 
 
 def test_written_rows_equal_single_scenes_whatever_the_process(folder):
     train = load_from_disk(str(folder))["train"]
-    for index in (0, 1, 499, 500, 519):  # two chunks, made in two processes
-        layout, picture, mask = plan_and_draw("train", index, seed=3, image_size=64)
-        row = train[index]
+    number_of = {id_: number for number, id_ in enumerate(train["id"])}
+    further = "train-000000-2"
+    scenes = [(f"train-{index:06d}", index, 0) for index in (0, 1, 499, 500, 519)]  # two processes
+    assert further in number_of
+    for id_, index, position in [*scenes, (further, 0, 2)]:
+        planned, picture, ink = plan_and_draw("train", index, seed=3, image_size=64)
+        layout = [planned, *further_captions(planned)][position]
+        mask = target_mask(layout, ink)
+        row = train[number_of[id_]]
         assert np.array_equal(np.asarray(row["image"]), picture)
         assert np.array_equal(np.asarray(row["mask"]), mask)
         assert row["caption"] == layout.caption
@@ -54,12 +117,13 @@ def test_seed_split_and_index_make_the_scene():
 def test_a_larger_split_begins_with_the_smaller(folder, tmp_path):
     small = make_digit_scenes(tmp_path / "small", train=8, validation=1, test=1, seed=3)
     large = load_from_disk(str(folder))
-    assert list(small["train"]["caption"]) == list(large["train"]["caption"])[:8]
+    assert list(small["train"]["caption"]) == list(large["train"]["caption"])[: len(small["train"])]
 
 
 def test_mask_is_the_ink_of_the_targets_alone():
     for index in range(60):
-        layout, picture, mask = plan_and_draw("train", index, seed=0, image_size=64)
+        layout, picture, ink = plan_and_draw("train", index, seed=0, image_size=64)
+        mask = target_mask(layout, ink)
         assert set(np.unique(mask)) == {0, 255}
         allowed = np.zeros_like(mask, dtype=bool)
         for position in layout.targets:
@@ -76,16 +140,17 @@ def test_mask_is_the_ink_of_the_targets_alone():
 
 
 def test_prevalence_is_near_four_percent():
-    shares = [
-        (plan_and_draw("test", index, seed=0, image_size=64)[2] > 0).mean() for index in range(200)
-    ]
+    shares = []
+    for index in range(200):
+        layout, _, ink = plan_and_draw("test", index, seed=0, image_size=64)
+        shares.append((target_mask(layout, ink) > 0).mean())
     assert 0.03 < np.mean(shares) < 0.045
 
 
 def test_other_image_size():
-    layout, picture, mask = plan_and_draw("train", 0, seed=0, image_size=96)
+    layout, picture, ink = plan_and_draw("train", 0, seed=0, image_size=96)
     assert picture.shape == (96, 96, 3)
-    assert mask.shape == (96, 96)
+    assert target_mask(layout, ink).shape == (96, 96)
     assert 22 < np.mean([digit.height for digit in layout.digits]) < 44
 
 
@@ -93,7 +158,7 @@ def test_same_parameters_are_reused(folder):
     before = (folder / "train").stat().st_mtime_ns
     scenes = make_digit_scenes(folder, train=520, validation=8, test=40, seed=3)
     assert (folder / "train").stat().st_mtime_ns == before
-    assert len(scenes["train"]) == 520
+    assert len(set(scenes["train"]["scene"])) == 520
 
 
 def test_other_parameters_are_refused(folder):
@@ -105,8 +170,8 @@ def test_older_format_is_refused(folder, tmp_path):
     old = tmp_path / "old"
     old.mkdir()
     parameters = json.loads((folder / "digit_scenes.json").read_text())
-    (old / "digit_scenes.json").write_text(json.dumps(parameters | {"version": 0}))
-    with pytest.raises(ValueError, match=r"version=0 instead of 1.*delete the folder"):
+    (old / "digit_scenes.json").write_text(json.dumps(parameters | {"version": 1}))
+    with pytest.raises(ValueError, match=r"version=1 instead of 2.*delete the folder"):
         make_digit_scenes(old, train=520, validation=8, test=40, seed=3)
 
 

@@ -89,6 +89,39 @@ def test_texts_need_no_decoding(opened, monkeypatch):
     assert len(decoded) == 8  # four images and their masks
 
 
+def scened(scenes, **columns):
+    return table(**columns).add_column("scene", scenes)
+
+
+def test_scenes_are_read_and_skipped_with_their_rows(opened):
+    pictures = [png(picture(i // 2)) for i in range(8)]
+    scenes = ["a", "a", "b", "b", "c", "c", "d", "d"]
+    assert opened(scened(scenes, image=pictures)).scenes == scenes
+    rows = opened(scened(scenes, image=replaced(pictures, 1, None)), on_bad_row="skip")
+    assert rows.scenes == ["a", "b", "b", "c", "c", "d", "d"]
+    assert opened(scened([1, 1, 2, 2, 3, 3, 4, 4], image=pictures)).scenes[:3] == ["1", "1", "2"]
+    assert opened(table()).scenes is None
+    assert opened(scened(scenes, image=pictures), scene_column=None).scenes is None
+
+
+def test_rows_of_a_scene_that_show_different_pictures_are_refused(opened):
+    kitchens = scened(["kitchen", "street"] * 4)
+    with pytest.raises(ValueError, match=r"Rows 0 and 2 .*'kitchen'.*data.scene_column to null"):
+        opened(kitchens)
+    assert opened(kitchens, scene_column=None).scenes is None
+    # The same picture in two files is the same picture.
+    twice = [png(picture(i // 2), compress_level=9 * (i % 2)) for i in range(8)]
+    assert twice[0] != twice[1]
+    assert opened(scened([str(i // 2) for i in range(8)], image=twice)).scenes[:2] == ["0", "0"]
+
+
+def test_missing_scene_is_refused(opened):
+    with pytest.raises(ValueError, match=r"Row 2 .*has no value in column 'scene'"):
+        opened(scened(["a", "b", None, *"defgh"]))
+    with pytest.raises(ValueError, match=r"data.scene_column.*did you mean 'scene'"):
+        opened(scened([*"abcdefgh"]), scene_column="scenes")
+
+
 def test_optional_columns_may_be_absent(opened):
     rows = opened(table(drop=("level", "id")))
     assert rows.ids == [str(i) for i in range(8)]
