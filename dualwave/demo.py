@@ -37,7 +37,7 @@ class SceneCounts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    train: SceneCount = 6000
+    train: SceneCount = 8000
     validation: SceneCount = 200
     test: SceneCount = 600
 

@@ -44,12 +44,15 @@ def write_demo_pages(
         shuffled_captions=evaluation.shuffled_captions,
         centre_prior=evaluation.centre_prior,
         scenes=_predicted_scenes(model, rows, pick_scenes(scores), average_precision),
-        losses=[(line["step"], line["loss"]) for line in log],
+        losses={
+            name: [(line["step"], line[key]) for line in log if line[key] is not None]
+            for name, key in (("map", "saliency_loss"), ("contrastive", "contrastive_loss"))
+        },
         groups=[level for level in DIGIT_SCENE_LEVELS if level in scores.map_by_group],
         facts={
             "Parameters": f"{parameters / 1e6:.2f} M",
             "Training": f"{training_seconds:.0f} s, {config.schedule.steps} steps",
-            "Batch": f"{config.batch.size} scenes",
+            "Batch": f"{config.batch.size} captions",
             "Device": _device_name(),
         },
         configuration=yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False),

@@ -6,7 +6,7 @@ Matplotlib draws with placeholder colours that are then replaced by CSS variable
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -56,15 +56,20 @@ def precision_recall_figure(rows: Sequence[tuple[str, SaliencyScores]]) -> str:
     return _inline_svg(figure, "Mean precision-recall curves", "pr")
 
 
-def loss_figure(losses: Sequence[tuple[int, float]]) -> str:
-    """Return the training loss, raw and smoothed, as an ``<svg>`` element."""
-    steps = np.array([step for step, _ in losses])
-    values = np.array([loss for _, loss in losses], dtype=np.float64)
-    window = smoothing_window(len(values))
+def loss_figure(losses: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Return the training losses, each raw and smoothed, as an ``<svg>`` element.
+
+    Args:
+        losses: name of each curve and its (step, loss) pairs, at most as many as there are series
+            colours.
+    """
     figure, axes = _axes()
-    axes.plot(steps, values, color=_SERIES[0], linewidth=1, alpha=0.3, label="as logged")
-    smooth = moving_average(values, window)
-    axes.plot(steps, smooth, color=_SERIES[0], linewidth=2, label=f"mean over {window}")
+    for (name, pairs), colour in zip(losses.items(), _SERIES, strict=False):
+        steps = np.array([step for step, _ in pairs])
+        values = np.array([loss for _, loss in pairs], dtype=np.float64)
+        axes.plot(steps, values, color=colour, linewidth=1, alpha=0.3)
+        smooth = moving_average(values, smoothing_window(len(values)))
+        axes.plot(steps, smooth, color=colour, linewidth=2, label=name)
     axes.set_xlabel("step", color=_INK)
     axes.set_ylabel("loss", color=_INK)
     axes.margins(x=0.01)

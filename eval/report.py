@@ -60,7 +60,8 @@ class ReportData:
         shuffled_captions: scores of the same model and scenes with captions of other scenes.
         centre_prior: scores of the centre prior on the same scenes.
         scenes: example scenes in the order shown, gathered by ``group``.
-        losses: (step, loss) of the training; empty leaves the loss figure out.
+        losses: (step, loss) pairs of each training loss by its name; empty leaves the loss figure
+            out.
         groups: names and order of the groups (levels) shown; None takes the model's, sorted.
         scene_rule: one sentence saying how the scenes were picked; None says that
             ``pick_scenes`` did.
@@ -74,7 +75,7 @@ class ReportData:
     shuffled_captions: SaliencyScores
     centre_prior: SaliencyScores
     scenes: Sequence[ScenePicture]
-    losses: Sequence[tuple[int, float]] = ()
+    losses: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     groups: Sequence[str] | None = None
     scene_rule: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)

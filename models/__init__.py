@@ -1,5 +1,8 @@
 """Dual-stream models, registered with transformers' Auto classes."""
 
+if __name__ != "dualwave.models":
+    raise ImportError(f"import dualwave.models instead of {__name__}, which would be a second copy")
+
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
 from dualwave.models.configuration import DualStreamConfig

@@ -1,5 +1,7 @@
 """The configuration of dual-stream models."""
 
+from typing import Any
+
 from transformers import PreTrainedConfig
 
 MIXERS = ("attention", "spectral")
@@ -14,6 +16,7 @@ class DualStreamConfig(PreTrainedConfig):
         num_channels: colour channels of the input.
         stem_width: channels of the convolutional stem at full resolution, doubled by every
             halving of the resolution.
+        stem_depth: residual convolutions at each of the stem's two lowest resolutions.
         vision_width: channels of a vision token.
         vision_mixers: the mixer of each block of the vision tower, "spectral" or "attention".
         vision_heads: attention heads of the vision stream.
@@ -42,6 +45,7 @@ class DualStreamConfig(PreTrainedConfig):
     patch_size: int = 8
     num_channels: int = 3
     stem_width: int = 16
+    stem_depth: int = 1
     vision_width: int = 128
     vision_mixers: list[str] | tuple[str, ...] = ("spectral", "spectral", "attention", "attention")
     vision_heads: int = 4
@@ -58,7 +62,7 @@ class DualStreamConfig(PreTrainedConfig):
     initial_logit_scale: float = 2.6592
     pad_token_id: int | None = 0
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         patch = self.patch_size
         if patch < 2 or patch & (patch - 1):

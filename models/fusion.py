@@ -21,9 +21,10 @@ class SpectralFusionBlock(GradientCheckpointingLayer):
         config: the model's configuration.
         mixer: "spectral", or "attention" for a self-attention block of the vision stream between
             filter and text.
+        updates_text: False for the last block, after which nobody reads the text stream.
     """
 
-    def __init__(self, config: DualStreamConfig, mixer: str):
+    def __init__(self, config: DualStreamConfig, mixer: str, *, updates_text: bool):
         super().__init__()
         height, width = config.grid
         eps = config.layer_norm_eps
@@ -40,6 +41,9 @@ class SpectralFusionBlock(GradientCheckpointingLayer):
             if mixer == "attention"
             else None
         )
+        self.updates_text = updates_text
+        if not updates_text:
+            return
         self.query_norm = nn.LayerNorm(config.text_width, eps=eps)
         self.context_norm = nn.LayerNorm(config.vision_width, eps=eps)
         self.text_reads_vision = MultiHeadAttention(
@@ -66,6 +70,8 @@ class SpectralFusionBlock(GradientCheckpointingLayer):
         vision = vision + self.vision_mlp(self.vision_mlp_norm(vision))
         if self.vision_block is not None:
             vision = self.vision_block(vision)
+        if not self.updates_text:
+            return vision, text
         text = text + self.text_reads_vision(self.query_norm(text), self.context_norm(vision), None)
         text = text + self.text_mlp(self.text_mlp_norm(text))
         return vision, text

@@ -1,18 +1,16 @@
 """Reading a saved model back, with everything accounted for."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 from dualwave.models.configuration import DualStreamConfig
 from dualwave.models.modeling import DualStreamModel
 from dualwave.models.processing import DualStreamProcessor
+from dualwave.models.quiet import quiet_transformers
 
 
 def load(path: str | Path, *, device: str | torch.device | None = None) -> DualStreamModel:
@@ -37,7 +35,7 @@ def load(path: str | Path, *, device: str | torch.device | None = None) -> DualS
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"{str(folder)!r} holds no .safetensors file with weights.")
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             model, report = DualStreamModel.from_pretrained(
                 folder,
                 config=config,
@@ -67,21 +65,6 @@ def _refuse_gaps(folder: Path, report: dict[str, Any]) -> None:
                 f"the weights in {str(folder)!r} do not match its config.json: "
                 f"{kind.replace('_', ' ')}: {', '.join(names)}."
             )
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Without transformers' own table of mismatches: what it holds is raised as an error."""
-    verbosity = logging.get_verbosity()
-    bars = logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _read_config(folder: Path) -> DualStreamConfig:

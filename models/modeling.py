@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
@@ -29,7 +31,8 @@ class DualStreamOutput(ModelOutput):
         image_embeds: (B, embedding_size), unit norm, of the image alone.
         text_embeds: (B, embedding_size), unit norm, of the text alone.
         logit_scale: (), the factor on cosines in the contrastive loss; at most 100.
-        saliency_logits: (B, H, W), of each image given its text; a sigmoid makes the map.
+        saliency_logits: (B, H, W), of each image given its text; a sigmoid makes the map. None
+            without saliency.
     """
 
     image_embeds: Tensor | None = None
@@ -58,7 +61,8 @@ class DualStreamModel(PreTrainedModel):
         self.vision_tower = VisionTower(config)
         self.text_tower = TextTower(config)
         self.fusion_blocks = nn.ModuleList(
-            SpectralFusionBlock(config, mixer) for mixer in config.fusion_mixers
+            SpectralFusionBlock(config, mixer, updates_text=position < len(config.fusion_mixers))
+            for position, mixer in enumerate(config.fusion_mixers, start=1)
         )
         self.contrastive_head = ContrastiveHead(config)
         self.saliency_head = SaliencyHead(config)
@@ -89,7 +93,7 @@ class DualStreamModel(PreTrainedModel):
             init.ones_(module.weight)
             init.zeros_(module.bias)
         elif isinstance(module, SpectralMixer):
-            init.zeros_(module.log_temperature)
+            init.constant_(module.log_temperature, -3.0)
             init.constant_(module.gain, module.grid[1] // 2 + 1)
             init.ones_(module.mean_gain)
         elif isinstance(module, SpectralFusionBlock):
@@ -105,7 +109,13 @@ class DualStreamModel(PreTrainedModel):
             init.constant_(module.log_scale, self.config.initial_logit_scale)
 
     def forward(
-        self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor
+        self,
+        pixel_values: Tensor,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        image_index: Tensor | None = None,
+        region_masks: Tensor | None = None,
+        with_saliency: bool = True,
     ) -> DualStreamOutput:
         """Encode pairs of image and text.
 
@@ -113,6 +123,12 @@ class DualStreamModel(PreTrainedModel):
             pixel_values: (B, num_channels, image_size, image_size), normalised.
             input_ids: (B, L) int64, L at most max_text_length.
             attention_mask: (B, L), not zero where a token is real; at least one a row.
+            image_index: (B,) int64, the image in `pixel_values` that each text goes with, so that
+                an image with several texts is encoded once; row by row if None.
+            region_masks: (B, image_size, image_size), not zero on the region that the text is
+                about. Given, the image embedding is that of the region instead of the whole
+                image; a row without any region keeps the whole image. The map does not see it.
+            with_saliency: False leaves out the fusion blocks and the map: the towers alone.
 
         Returns:
             `DualStreamOutput`.
@@ -123,21 +139,38 @@ class DualStreamModel(PreTrainedModel):
         self._check_inputs(pixel_values, input_ids)
         text_mask = attention_mask.bool()
         vision, pixel_features = self.vision_tower(pixel_values)
+        if image_index is not None:
+            vision = vision[image_index]
         text = self.text_tower(input_ids, text_mask)
         image_embeds, text_embeds = self.contrastive_head(
-            vision.mean(dim=1), masked_mean(text, text_mask)
+            self._image_mean(vision, region_masks), masked_mean(text, text_mask)
         )
-        for block in self.fusion_blocks:
-            vision, text = block(vision, text, text_mask)
+        saliency_logits = None
+        if with_saliency:
+            if image_index is not None:
+                pixel_features = pixel_features[image_index]
+            for block in self.fusion_blocks:
+                vision, text = block(vision, text, text_mask)
+            saliency_logits = self.saliency_head(vision, pixel_features)
         return DualStreamOutput(
             image_embeds=image_embeds,
             text_embeds=text_embeds,
             logit_scale=self.contrastive_head.log_scale.clamp(max=math.log(100)).exp(),
-            saliency_logits=self.saliency_head(vision, pixel_features),
+            saliency_logits=saliency_logits,
         )
 
+    def _image_mean(self, vision: Tensor, region_masks: Tensor | None) -> Tensor:
+        """(B, N, C) to (B, C): over all tokens, or weighted by the region's share of each."""
+        if region_masks is None:
+            return vision.mean(dim=1)
+        shares = F.avg_pool2d(region_masks[:, None].to(vision.dtype), self.config.patch_size)
+        shares = rearrange(shares, "b 1 h w -> b (h w) 1")
+        empty = shares.sum(dim=1, keepdim=True) == 0
+        shares = torch.where(empty, torch.ones_like(shares), shares)
+        return (vision * shares).sum(dim=1) / shares.sum(dim=1)
+
     def saliency(
-        self, image: ImageLike | Sequence[ImageLike], text: str | Sequence[str]
+        self, image: ImageLike | list[ImageLike] | tuple[ImageLike, ...], text: str | Sequence[str]
     ) -> np.ndarray | list[np.ndarray]:
         """Where the picture shows what the text names.
 
@@ -155,9 +188,9 @@ class DualStreamModel(PreTrainedModel):
             ValueError: lists of different lengths, or something that is not an image.
             FileNotFoundError: a path that does not exist.
         """
+        images: list[ImageLike] = list(image) if isinstance(image, list | tuple) else [image]
+        texts = [text] if isinstance(text, str) else list(text)
         one_image, one_text = not isinstance(image, list | tuple), isinstance(text, str)
-        images = [image] if one_image else list(image)
-        texts = [text] if one_text else list(text)
         if one_image and not one_text:
             images = images * len(texts)
         elif one_text and not one_image:

@@ -1,6 +1,7 @@
 """Images and texts to the tensors a model takes; the tokenizer is trained on the captions."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordLevel
@@ -21,14 +22,16 @@ class DualStreamProcessor(ProcessorMixin):
     of the call. Pass ``return_tensors="pt"`` for tensors.
     """
 
-    def __init__(self, image_processor=None, tokenizer=None, **kwargs):
+    def __init__(self, image_processor: Any = None, tokenizer: Any = None, **kwargs: Any):
         super().__init__(image_processor, tokenizer, **kwargs)
 
-    def __call__(self, images=None, text=None, *, return_tensors="pt", **kwargs):
+    def __call__(
+        self, images: Any = None, text: Any = None, *, return_tensors: str = "pt", **kwargs: Any
+    ) -> dict[str, Any]:
         """See the class. Further keyword arguments go to the tokenizer where there is text."""
         if images is None and text is None:
             raise ValueError("the processor needs images, text or both.")
-        encoded = {}
+        encoded: dict[str, Any] = {}
         if text is not None:
             encoded |= self.tokenizer(text, padding=True, return_tensors=return_tensors, **kwargs)
         if images is not None:

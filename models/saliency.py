@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def to_pil(image: ImageLike) -> Image.Image:
                 return ImageOps.exif_transpose(opened).convert("RGB")
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no image file {str(image)!r}.") from None
-        except (UnidentifiedImageError, OSError) as error:
+        except (OSError, Image.DecompressionBombError) as error:
             raise ValueError(f"{str(image)!r} cannot be read as an image: {error}") from None
     if isinstance(image, Tensor):
         array = image.detach().cpu().numpy()

@@ -12,6 +12,23 @@ from dualwave.models.blocks import AttentionBlock, SpectralBlock
 from dualwave.models.configuration import DualStreamConfig
 
 
+class ResidualConvolution(nn.Module):
+    """A normed 3x3 convolution with its residual around it.
+
+    Args:
+        width: channels.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.convolution = nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.GroupNorm(max(1, width // 16), width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, width, H, W) to (B, width, H, W)."""
+        return features + F.gelu(self.norm(self.convolution(features)), approximate="tanh")
+
+
 class ConvolutionalStem(nn.Module):
     """Pixels to tokens by 3x3 convolutions that halve the resolution until a patch is one token.
 
@@ -30,7 +47,16 @@ class ConvolutionalStem(nn.Module):
         self.halvings = nn.ModuleList(
             nn.Conv2d(before, after, 3, stride=2, padding=1) for before, after in pairwise(widths)
         )
-        self.norms = nn.ModuleList(nn.GroupNorm(1, width) for width in widths[1:])
+        self.norms = nn.ModuleList(nn.GroupNorm(max(1, width // 16), width) for width in widths[1:])
+        self.residuals = nn.ModuleList(
+            nn.Sequential(
+                *(
+                    ResidualConvolution(width)
+                    for _ in range(config.stem_depth if level >= halvings - 2 else 0)
+                )
+            )
+            for level, width in enumerate(widths[1:])
+        )
         self.tokens = nn.Conv2d(widths[-1], config.vision_width, 1)
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,8 +71,9 @@ class ConvolutionalStem(nn.Module):
         pixel_values = pixel_values.contiguous(memory_format=torch.channels_last)
         pixel_features = F.gelu(self.pixels(pixel_values), approximate="tanh")
         features = pixel_features
-        for halving, norm in zip(self.halvings, self.norms, strict=True):
+        for halving, norm, residuals in zip(self.halvings, self.norms, self.residuals, strict=True):
             features = F.gelu(norm(halving(features)), approximate="tanh")
+            features = residuals(features)
         return rearrange(self.tokens(features), "b c h w -> b (h w) c"), pixel_features
 
 

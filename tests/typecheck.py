@@ -65,7 +65,7 @@ def check_types(root: Path) -> int:
         # mypy counts a folder without __init__.py as a file more.
         bare = sum(not (root / folder / "__init__.py").exists() for folder in folders.values())
         if f"in {files + bare} source file" not in report:
-            raise RuntimeError(f"mypy has not read all of the {files} files")
+            raise RuntimeError(f"mypy has not read all of the {files} files: {report}")
     return result.returncode
 
 

@@ -1,5 +1,6 @@
 """From row numbers to the tensors of a batch; prepared rows stay in memory when they are few."""
 
+import hashlib
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,18 +26,22 @@ class Batch:
     """Rows as the model takes them.
 
     Attributes:
-        pixel_values: (B, 3, S, S) float32, normalised.
+        pixel_values: (U, 3, S, S) float32, normalised; each picture once.
+        image_index: (B,) int64, the picture of each row.
         masks: (B, S, S) bool, True where the caption's object is.
         input_ids: (B, L) int64.
         attention_mask: (B, L) int64.
         caption_ids: (B,) int64, equal for rows whose captions have the same tokens.
+        region_ids: (B,) int64, equal for rows that show the same mask on the same picture.
     """
 
     pixel_values: torch.Tensor
+    image_index: torch.Tensor
     masks: torch.Tensor
     input_ids: torch.Tensor
     attention_mask: torch.Tensor
     caption_ids: torch.Tensor
+    region_ids: torch.Tensor
 
     def to(self, device: torch.device) -> Self:
         """The same rows on another device."""
@@ -78,17 +83,25 @@ class BatchLoader:
             ValueError: a row can't be read (from `RowSource`).
         """
         images_and_masks = torch.from_numpy(np.stack([self._row(index) for index in indices]))
+        firsts, image_index = self._pictures(indices)
         image_processor = self._processor.image_processor
         mean = rearrange(torch.tensor(image_processor.image_mean), "c -> c 1 1")
         std = rearrange(torch.tensor(image_processor.image_std), "c -> c 1 1")
-        pixels = images_and_masks[:, :3].float() * image_processor.rescale_factor
+        pixels = images_and_masks[firsts, :3].float() * image_processor.rescale_factor
         text = self._processor(text=[self._rows.captions[index] for index in indices])
         return Batch(
             pixel_values=(pixels - mean) / std,
+            image_index=torch.tensor(image_index),
             masks=images_and_masks[:, 3].bool(),
             input_ids=text["input_ids"],
             attention_mask=text["attention_mask"],
             caption_ids=self._caption_ids[list(indices)],
+            region_ids=torch.tensor(
+                [
+                    _hash(str(self._scene(index)).encode() + mask.tobytes())
+                    for index, mask in zip(indices, images_and_masks[:, 3].numpy(), strict=True)
+                ]
+            ),
         )
 
     def load_ahead(self, batches: Iterable[Sequence[int]], workers: int) -> Generator[Batch]:
@@ -115,6 +128,22 @@ class BatchLoader:
                 for future in loading:
                     future.cancel()
 
+    def _pictures(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where each picture stands first among `indices`, and which of these each row shows."""
+        firsts: list[int] = []
+        number_of: dict[str | int, int] = {}
+        image_index = []
+        for position, index in enumerate(indices):
+            scene = self._scene(index)
+            if scene not in number_of:
+                number_of[scene] = len(firsts)
+                firsts.append(position)
+            image_index.append(number_of[scene])
+        return firsts, image_index
+
+    def _scene(self, index: int) -> str | int:
+        return index if self._rows.scenes is None else self._rows.scenes[index]
+
     def _row(self, index: int) -> np.ndarray:
         if self._prepared is None:
             return self._read(index)
@@ -132,6 +161,11 @@ class BatchLoader:
             (self._size, self._size), Image.Resampling.NEAREST
         )
         return np.concatenate([resized["pixel_values"][0], np.asarray(mask)[None]])
+
+
+def _hash(content: bytes) -> int:
+    """A 63-bit hash that is the same in every process."""
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1
 
 
 def _token_lengths_and_ids(

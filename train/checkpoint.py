@@ -3,16 +3,15 @@
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from transformers.utils import logging
 
+from dualwave.models.quiet import quiet_transformers
 from dualwave.parallel.process_group import World
 
 STATE_FILE = "training_state.pt"
@@ -72,7 +71,7 @@ def write_folder(
     if writing.exists():
         shutil.rmtree(writing)
     writing.mkdir()
-    with _no_progress_bars():
+    with quiet_transformers():
         model.save_pretrained(str(writing))
     processor.save_pretrained(str(writing))
     if state is not None:
@@ -156,18 +155,6 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 
 def _with(values: dict[str, Any], key: str, convert: Callable[[Any], Any]) -> dict[str, Any]:
     return values | {key: convert(values[key])}
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Without transformers' own bars, which would tear the run's."""
-    was_enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            logging.enable_progress_bar()
 
 
 def _flush_to_disk(path: Path) -> None:

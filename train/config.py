@@ -61,8 +61,10 @@ class ScheduleConfig(_Section):
     """Steps of the linear warm-up; within `steps`."""
     final_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Learning rate of the last step over the highest one."""
+    contrastive_only_steps: NotNegativeInt = 0
+    """First steps that train the two towers alone, by the contrastive loss; within `steps`."""
 
-    @field_validator("warmup_steps")
+    @field_validator("warmup_steps", "contrastive_only_steps")
     @classmethod
     def _within_the_run(cls, value: int, info: Any) -> int:
         steps = info.data.get("steps")
@@ -75,9 +77,9 @@ class LossConfig(_Section):
     """Weights of the loss' parts."""
 
     saliency: NotNegativeFloat = 1.0
-    """Weight of the map's loss (cross entropy and Dice)."""
+    """Weight of the map's loss (location, Dice and binary cross entropy)."""
     contrastive: NotNegativeFloat = 0.1
-    """Weight of the image-text loss."""
+    """Weight of the image-text loss, between each caption and the region that it names."""
 
 
 class TrainConfig(_Section):

@@ -14,12 +14,16 @@ from dualwave.parallel.collectives import all_gather_with_grad, gather_row_count
 
 
 def saliency_loss(logits: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
-    """Binary cross entropy (mean over pixels) plus soft Dice, for each sample.
+    """Where, what shape, and how sure: three parts for each sample.
 
-    Cross entropy alone is nearly satisfied by an empty map, since few pixels are salient; Dice
-    looks at the overlap and does not mind how few they are. A sample without any salient pixel
-    has a Dice part between 0 (empty prediction) and 1. Milletari et al., V-Net (arXiv
-    1606.04797), with the unsquared denominator and 1 added on both sides.
+    - The cross entropy of a softmax over all pixels against the mask, spread evenly over its
+      pixels: a map is ranked by it, and so is average precision. A sample without any salient
+      pixel has none of this part.
+    - A soft Dice loss, 1 - (2 |P M| + 1) / (|P| + |M| + 1), which does not mind how few pixels are
+      salient. Milletari et al., V-Net (arXiv 1606.04797), with the unsquared denominator and 1
+      added on both sides.
+    - Ten times the binary cross entropy (mean over pixels), which makes the sigmoid a probability;
+      ten because most pixels are easy and their mean is small.
 
     Args:
         logits: (B, H, W), any float type; computed in float32 at least.
@@ -28,14 +32,15 @@ def saliency_loss(logits: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
     Returns:
         (B,) float32 (float64 for float64 logits).
     """
-    logits = _at_least_float32(logits)
-    masks = masks.to(logits.dtype)
-    cross_entropy = F.binary_cross_entropy_with_logits(logits, masks, reduction="none")
+    logits = rearrange(_at_least_float32(logits), "b h w -> b (h w)")
+    masks = rearrange(masks, "b h w -> b (h w)").to(logits.dtype)
+    salient = masks.sum(dim=1)
+    location = -(logits.log_softmax(dim=1) * masks).sum(dim=1) / salient.clamp(min=1)
     probability = logits.sigmoid()
-    overlap = (probability * masks).sum(dim=(1, 2))
-    area = probability.sum(dim=(1, 2)) + masks.sum(dim=(1, 2))
-    dice = 1 - (2 * overlap + 1) / (area + 1)
-    return cross_entropy.mean(dim=(1, 2)) + dice
+    overlap = (probability * masks).sum(dim=1)
+    dice = 1 - (2 * overlap + 1) / (probability.sum(dim=1) + salient + 1)
+    certainty = F.binary_cross_entropy_with_logits(logits, masks, reduction="none").mean(dim=1)
+    return location + dice + 10 * certainty
 
 
 def contrastive_loss(
@@ -43,7 +48,7 @@ def contrastive_loss(
     text_embeds: torch.Tensor,
     logit_scale: torch.Tensor,
     group: dist.ProcessGroup | None = None,
-    caption_ids: torch.Tensor | None = None,
+    twin_ids: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Symmetric softmax loss (CLIP, arXiv 2103.00020) over the rows of all ranks.
 
@@ -52,15 +57,17 @@ def contrastive_loss(
     average over ranks is the loss of one process with all rows, and so is its gradient after
     `DistributedDataParallel`'s averaging.
 
-    Two rows with the same caption are not negatives of each other: their mutual logits are left out
-    of the softmax, so that each row keeps exactly one positive (its own pair).
+    Twins, such as two rows with the same caption, or two captions of the same region, are not
+    negatives of each other: their mutual logits are left out of the softmax, so that each row keeps
+    exactly one positive (its own pair).
 
     Args:
         image_embeds: (B, E) unit rows of this rank; B may differ between ranks.
         text_embeds: (B, E) unit rows.
         logit_scale: () factor of the cosine similarities (already exponentiated).
         group: the processes; None for this process alone.
-        caption_ids: (B,) int64, equal for equal captions, on all ranks; None: all differ.
+        twin_ids: (B, K) int64, the same on all ranks; two rows that agree in any of the K columns
+            are twins. None: there are none.
 
     Returns:
         () float32 (float64 for float64 features).
@@ -77,12 +84,12 @@ def contrastive_loss(
     rank = 0 if group is None else dist.get_rank(group)
     first_row = sum(counts[:rank])
     own_pair = torch.arange(first_row, first_row + counts[rank], device=pairs.device)
-    if caption_ids is not None:
-        all_ids = all_gather_with_grad(caption_ids, group, counts)
-        same_caption = rearrange(caption_ids, "own -> own 1") == all_ids
-        same_caption[torch.arange(counts[rank], device=pairs.device), own_pair] = False
-        image_logits = image_logits.masked_fill(same_caption, float("-inf"))
-        text_logits = text_logits.masked_fill(same_caption, float("-inf"))
+    if twin_ids is not None:
+        all_ids = all_gather_with_grad(twin_ids, group, counts)
+        are_twins = (rearrange(twin_ids, "own k -> own 1 k") == all_ids).any(dim=-1)
+        are_twins[torch.arange(counts[rank], device=pairs.device), own_pair] = False
+        image_logits = image_logits.masked_fill(are_twins, float("-inf"))
+        text_logits = text_logits.masked_fill(are_twins, float("-inf"))
 
     own_sum = (
         F.cross_entropy(image_logits, own_pair, reduction="sum")

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,15 +35,15 @@ class MetricsLog:
                 str(output_dir / "tensorboard"), purge_step=resumed_step + 1
             )
 
-    def write(self, figures: dict[str, float]) -> None:
-        """Add one line; `figures` holds `step` and JSON numbers."""
+    def write(self, figures: Mapping[str, float | None]) -> None:
+        """Add one line; `figures` holds `step` and JSON numbers, or None for what a step lacks."""
         self._file.write(json.dumps(figures) + "\n")
         self._file.flush()
-        if self._events is not None:
-            step = int(figures["step"])
+        step = figures["step"]
+        if self._events is not None and step is not None:
             for name, value in figures.items():
-                if name != "step":
-                    self._events.add_scalar(name, value, step)
+                if name != "step" and value is not None:
+                    self._events.add_scalar(name, value, int(step))
 
     def close(self) -> None:
         """Flush and close both."""

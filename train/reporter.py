@@ -66,7 +66,7 @@ class Reporter:
         is_last = step == self._config.schedule.steps
         if not (step == self._first_step or is_last or step % self._config.log_every == 0):
             return
-        line: dict[str, float] = {
+        line: dict[str, float | None] = {
             "step": step,
             "epoch": planned[-1].epoch,
             "loss": figures.loss,

@@ -154,7 +154,10 @@ class _Run:
                 planned, batches = next(batches_of_steps)
                 rate = self._learning_rate()
                 figures = self.stepper.backward(
-                    batches, [len(batch.rows) for batch in planned], watch.received
+                    batches,
+                    [len(batch.rows) for batch in planned],
+                    watch.received,
+                    with_saliency=self.step >= self.config.schedule.contrastive_only_steps,
                 )
                 try:
                     self.stepper.update(figures, rate)
@@ -191,6 +194,7 @@ class _Run:
         # Every rank plans the batches of all ranks, and so knows how many rows a step has.
         sampler = TokenBudgetBatchSampler(
             self.loader.lengths,
+            groups=self.rows.scenes,
             batch_size=config.batch.size,
             token_budget=config.batch.token_budget,
             seed=config.seed,

@@ -34,7 +34,7 @@ class StepFigures:
 
     Attributes:
         loss: weighted sum of the parts; the mean over the step's rows.
-        saliency_loss: mean over the step's rows.
+        saliency_loss: mean over the step's rows; None in a step of the towers alone.
         contrastive_loss: mean over the step's rows.
         grad_norm: global norm of the gradient before clipping.
         logit_scale: factor of the contrastive logits.
@@ -42,7 +42,7 @@ class StepFigures:
     """
 
     loss: float
-    saliency_loss: float
+    saliency_loss: float | None
     contrastive_loss: float
     grad_norm: float
     logit_scale: float
@@ -78,19 +78,18 @@ class Stepper:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._module: nn.Module = model
         if world.group is not None:
-            # A parameter that no loss depends on is allowed (the text half of the last fusion
-            # block). The graph is the same in every step, and static_graph is the cheap way to
-            # say so; but it can't begin with a backward pass that isn't reduced.
-            accumulates = config.batch.accumulation > 1
+            # The fusion blocks take no part in the first, contrastive steps of a run.
             self._module = DistributedDataParallel(
-                model,
-                process_group=world.group,
-                static_graph=not accumulates,
-                find_unused_parameters=accumulates,
+                model, process_group=world.group, find_unused_parameters=True
             )
 
     def backward(
-        self, batches: Iterable[Batch], row_counts: Sequence[int], signal: int | None
+        self,
+        batches: Iterable[Batch],
+        row_counts: Sequence[int],
+        signal: int | None,
+        *,
+        with_saliency: bool = True,
     ) -> StepFigures:
         """Leave the step's gradient, clipped, in the parameters.
 
@@ -98,6 +97,7 @@ class Stepper:
             batches: this rank's rows of each batch that the step accumulates.
             row_counts: rows of each of these batches over all ranks.
             signal: a signal that this rank has received; all ranks hear of it.
+            with_saliency: False trains the towers alone.
         """
         self.optimizer.zero_grad(set_to_none=True)
         total_rows = sum(row_counts)
@@ -105,11 +105,14 @@ class Stepper:
         for number, batch in enumerate(batches, start=1):
             batch = batch.to(self.world.device)
             with self._reduction(is_last=number == len(row_counts)):
-                saliency, contrastive, logit_scale = self._losses(batch)
+                saliency, contrastive, logit_scale = self._losses(batch, with_saliency)
                 saliency = saliency.sum() * (self.world.size / total_rows)
                 contrastive = contrastive * (row_counts[number - 1] / total_rows)
                 weights = self.config.loss
-                loss = weights.saliency * saliency + weights.contrastive * contrastive
+                # A switched-off part may be undefined, so it is left out instead of weighted by 0.
+                loss = weights.contrastive * contrastive
+                if with_saliency:
+                    loss = loss + weights.saliency * saliency
                 self.scaler.scale(loss).backward()
             sums[:2] += torch.stack([saliency.detach(), contrastive.detach()])
         sums[:2] /= self.world.size
@@ -122,7 +125,7 @@ class Stepper:
         saliency_mean, contrastive_mean, interrupted, terminated = sums.tolist()
         return StepFigures(
             loss=weights.saliency * saliency_mean + weights.contrastive * contrastive_mean,
-            saliency_loss=saliency_mean,
+            saliency_loss=saliency_mean if with_saliency else None,
             contrastive_loss=contrastive_mean,
             grad_norm=float(grad_norm),
             logit_scale=float(logit_scale.detach()),
@@ -170,7 +173,9 @@ class Stepper:
             return self._module.no_sync()
         return nullcontext()
 
-    def _losses(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _losses(
+        self, batch: Batch, with_saliency: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         precision = self.config.precision
         with torch.autocast(
             self.world.device.type,
@@ -181,14 +186,21 @@ class Stepper:
                 pixel_values=batch.pixel_values,
                 input_ids=batch.input_ids,
                 attention_mask=batch.attention_mask,
+                image_index=batch.image_index,
+                region_masks=batch.masks,
+                with_saliency=with_saliency,
             )
-        saliency = saliency_loss(output.saliency_logits, batch.masks)
+        saliency = (
+            saliency_loss(output.saliency_logits, batch.masks)
+            if with_saliency
+            else output.logit_scale.new_zeros(len(batch.input_ids))
+        )
         contrastive = contrastive_loss(
             output.image_embeds,
             output.text_embeds,
             output.logit_scale,
             self.world.group,
-            batch.caption_ids,
+            torch.stack([batch.caption_ids, batch.region_ids], dim=1),
         )
         return saliency, contrastive, output.logit_scale
 

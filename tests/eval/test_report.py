@@ -95,7 +95,10 @@ def data():
         shuffled_captions=evaluate_samples(_samples(0.1)),
         centre_prior=evaluate_samples(_samples(0.0)),
         scenes=scenes,
-        losses=[(step, 2 / (step + 1)) for step in range(200)],
+        losses={
+            "map": [(step, 2 / (step + 1)) for step in range(100, 200)],
+            "contrastive": [(step, 3 / (step + 1)) for step in range(200)],
+        },
         facts={"Parameters": "1.2 M"},
         configuration="seed: 0\nname: <demo>",
     )
@@ -161,7 +164,7 @@ def test_figures_are_inline_and_follow_the_page_colours(data, page):
     assert "var(--series-1)" in figures
     assert "var(--ink)" in figures
     assert not re.search(r"(fill|stroke): #", figures)
-    without_losses = render_report(replace(data, losses=()))
+    without_losses = render_report(replace(data, losses={}))
     assert len(_Page(without_losses).named("svg")) == 1
     assert "Training loss" not in without_losses
 

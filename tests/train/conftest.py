@@ -29,9 +29,20 @@ def tiny_model() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("scenes") / "data"
-    make_digit_scenes(folder, train=66, validation=4, test=4, image_size=32)
-    return folder
+    """66 training rows, one a scene."""
+    folder = tmp_path_factory.mktemp("scenes")
+    made = make_digit_scenes(folder / "made", train=66, validation=4, test=4, image_size=32)
+    made["train"] = made["train"].filter(
+        lambda id_, scene: id_ == scene, input_columns=["id", "scene"]
+    )
+    made.save_to_disk(str(folder / "data"))
+    return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def scenes_of_several_rows(scenes: Path) -> Path:
+    """The same scenes with all their captions: several rows a scene."""
+    return scenes.parent / "made"
 
 
 @pytest.fixture

@@ -15,10 +15,14 @@ def _reference_saliency(logits, mask):
     probability = 1 / (1 + np.exp(-logits))
     cross_entropy = -np.mean(mask * np.log(probability) + (1 - mask) * np.log(1 - probability))
     dice = 1 - (2 * np.sum(probability * mask) + 1) / (np.sum(probability) + np.sum(mask) + 1)
-    return cross_entropy + dice
+    location = 0.0
+    if mask.any():
+        softmax = np.exp(logits) / np.exp(logits).sum()
+        location = -np.mean(np.log(softmax[mask]))
+    return location + dice + 10 * cross_entropy
 
 
-def test_saliency_loss_is_cross_entropy_plus_dice_of_each_sample():
+def test_saliency_loss_has_its_three_parts_for_each_sample():
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(4, 5, 7)) * 3
     masks = rng.random((4, 5, 7)) > 0.7
@@ -56,18 +60,29 @@ def test_contrastive_loss_leaves_rows_with_the_same_caption_out(captions):
         torch.from_numpy(images),
         torch.from_numpy(texts),
         torch.tensor(9.0),
-        caption_ids=torch.tensor(captions),
+        twin_ids=torch.tensor(captions)[:, None],
     )
     expected = _reference_contrastive(images, texts, 9.0, captions)
     assert got.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_without_caption_ids_all_captions_differ():
+def test_rows_that_agree_in_any_column_are_twins():
+    images, texts = torch.nn.functional.normalize(torch.randn(2, 4, 5, dtype=torch.float64), dim=2)
+    scale = torch.tensor(9.0, dtype=torch.float64)
+    by_caption_or_region = torch.tensor([[0, 5], [1, 6], [0, 7], [2, 6]])
+    got = contrastive_loss(images, texts, scale, twin_ids=by_caption_or_region)
+    # Rows 0 and 2 share the first column, rows 1 and 3 the second.
+    expected = contrastive_loss(images, texts, scale, twin_ids=torch.tensor([[0], [1], [0], [1]]))
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
+    assert got < contrastive_loss(images, texts, scale)
+
+
+def test_without_twin_ids_all_captions_differ():
     images, texts = torch.nn.functional.normalize(torch.randn(2, 4, 3), dim=-1)
     scale = torch.tensor(5.0)
     assert torch.equal(
         contrastive_loss(images, texts, scale),
-        contrastive_loss(images, texts, scale, caption_ids=torch.arange(4)),
+        contrastive_loss(images, texts, scale, twin_ids=torch.arange(4)[:, None]),
     )
 
 
@@ -105,7 +120,8 @@ def test_ranks_with_different_numbers_of_rows_have_one_process_loss_and_gradient
     generator = torch.Generator().manual_seed(2)
     images, texts = torch.randn(2, 6, 4, dtype=torch.float64, generator=generator)
     weight = torch.randn(5, dtype=torch.float64, generator=generator)
-    ids = torch.tensor([0, 1, 2, 0, 3, 2])
+    # Rows 0 and 3 share a caption, rows 4 and 5 a region.
+    ids = torch.tensor([[0, 1, 2, 0, 3, 4], [10, 11, 12, 13, 14, 14]]).T.contiguous()
     arguments = (counts, str(tmp_path / "rendezvous"), weight, images, texts, ids)
     context = mp.spawn(_rank_loss_and_gradient, arguments, nprocs=len(counts), join=False)
     deadline = time.monotonic() + 60

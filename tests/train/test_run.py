@@ -23,6 +23,7 @@ from dualwave.train.metrics_log import MetricsLog, read_metrics
 from dualwave.train.optimizer import build_optimizer
 from dualwave.train.output import RunFolder
 from dualwave.train.run import train
+from dualwave.train.setup import build_model, build_processor, model_config, open_training_rows
 from dualwave.train.step import Stepper, TrainingDiverged
 
 
@@ -234,8 +235,46 @@ def test_batches_are_what_the_processor_makes_with_and_without_the_cache(tiny_ru
                 batch.masks.double().mean(dim=(1, 2)), shares, atol=0.02, rtol=0
             )
     same = [i for i, caption in enumerate(rows.captions) if caption == rows.captions[0]]
-    ids = loader.load(range(66)).caption_ids
-    assert [i for i in range(66) if ids[i] == ids[0]] == same
+    batch = loader.load(range(66))
+    assert [i for i in range(66) if batch.caption_ids[i] == batch.caption_ids[0]] == same
+    assert len(set(batch.region_ids.tolist())) == 66
+    assert batch.image_index.tolist() == list(range(66))
+
+
+def test_a_scene_of_several_rows_is_prepared_once(tiny_run, scenes_of_several_rows):
+    config = tiny_run(data={"path": str(scenes_of_several_rows)})
+    rows = open_training_rows(config)
+    loader = BatchLoader(rows, build_processor(config, rows))
+    indices = [i for i, scene in enumerate(rows.scenes) if scene <= "train-000005"]
+    assert len(indices) > 6
+    batch = loader.load(indices)
+    assert len(batch.pixel_values) == 6
+    alone = torch.cat([loader.load([i]).pixel_values for i in indices])
+    torch.testing.assert_close(batch.pixel_values[batch.image_index], alone, rtol=0, atol=0)
+    for i, first in enumerate(indices):
+        for j, second in enumerate(indices):
+            same_picture = rows.scenes[first] == rows.scenes[second]
+            same_region = same_picture and bool((rows[first].mask == rows[second].mask).all())
+            assert (batch.region_ids[i] == batch.region_ids[j]) == same_region
+
+
+def test_the_first_steps_train_the_towers_alone(tiny_run):
+    config = tiny_run(schedule={"steps": 6, "warmup_steps": 2, "contrastive_only_steps": 3})
+    train(config)
+    lines = read_metrics(RunFolder(Path(config.output_dir)).metrics)
+    assert [line["saliency_loss"] is None for line in lines] == [True] * 3 + [False] * 3
+    assert lines[0]["loss"] == pytest.approx(0.1 * lines[0]["contrastive_loss"])
+    begun, ended = (
+        dualwave.load(Path(config.output_dir) / "checkpoints" / f"step_0000000{step}").state_dict()
+        for step in (3, 6)
+    )
+    moved = {name for name, weight in begun.items() if not torch.equal(weight, ended[name])}
+    assert any(name.startswith("fusion_blocks") for name in moved)
+    processor = dualwave.load(Path(config.output_dir) / "model").processor
+    fresh = build_model(model_config(config, processor), config.seed)
+    for name, weight in fresh.state_dict().items():
+        if name.startswith(("fusion_blocks", "saliency_head")):
+            assert torch.equal(weight, begun[name]), name
 
 
 def test_norms_biases_tables_and_scalars_are_not_decayed(tiny_run, tiny_model):

@@ -6,7 +6,7 @@ colour; on the levels `relation` and `size` another digit of the class contradic
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -22,10 +22,10 @@ RELATIONS = ("left of", "right of", "above", "below")
 SIZE_WORDS = ("largest", "smallest")
 
 # All lengths are for pictures of 64 pixels and grow with the picture.
-_REFERENCE_SIDE = 64
+REFERENCE_SIDE = 64
 _HEIGHTS = (16.0, 28.5)  # of boxes; the ink is a ninth less
-_RELATION_MARGIN = 5.0
-_SIZE_RATIO = 1.25
+RELATION_MARGIN = 5.0
+SIZE_RATIO = 1.25
 _PLACEMENT_TRIES = 40
 
 T = TypeVar("T")
@@ -94,29 +94,6 @@ def plan_scene(
         if layout is not None:
             return layout
     raise AssertionError("digits of these sizes always fit within a thousand tries")
-
-
-def further_captions(layout: SceneLayout) -> list[SceneLayout]:
-    """The scene once more for every other caption of the levels `attribute` and `all` it allows.
-
-    What such a caption names is subject to the same rule: the scene holds another digit of its
-    colour, and another digit of its class in another colour.
-    """
-    identities = [(digit.digit, digit.colour) for digit in layout.digits]
-    further = []
-    for digit, colour in dict.fromkeys(identities):
-        shares_colour = any(d != digit and c == colour for d, c in identities)
-        shares_class = any(d == digit and c != colour for d, c in identities)
-        if not (shares_colour and shares_class):
-            continue
-        targets = tuple(i for i, other in enumerate(identities) if other == (digit, colour))
-        level, quantifier = ("attribute", "the") if len(targets) == 1 else ("all", "every")
-        caption = f"{quantifier} {colour} {DIGIT_WORDS[digit]}"
-        if caption != layout.caption:
-            further.append(
-                replace(layout, level=level, caption=caption, targets=targets, anchor=None)
-            )
-    return further
 
 
 def _below(rng: np.random.Generator, stop: int) -> int:
@@ -210,14 +187,14 @@ def _place(
     cast: _Cast, sources: SplitSources, rng: np.random.Generator, image_size: int
 ) -> SceneLayout | None:
     """Give every digit an image, a size and a place; None when they do not fit this time."""
-    scale = image_size / _REFERENCE_SIDE
+    scale = image_size / REFERENCE_SIDE
     chosen: list[int] = []
     for digit, _ in cast.identities:
         chosen.append(_pick(rng, sources.indices_by_class[digit], *chosen))
     sizes = _sizes(cast, [sources.glyphs[index].size for index in chosen], rng, scale)
     if sizes is None:
         return None
-    corners = _corners(cast, sizes, rng, image_size, _RELATION_MARGIN * scale)
+    corners = _corners(cast, sizes, rng, image_size, RELATION_MARGIN * scale)
     if corners is None:
         return None
     digits = tuple(
@@ -245,11 +222,11 @@ def _sizes(
             if position and digit == cast.identities[0][0]
         ]
         if cast.phrase == "largest":
-            heights[0] = low * _SIZE_RATIO + (high - low * _SIZE_RATIO) * rng.random()
-            low, high = low, heights[0] / _SIZE_RATIO
+            heights[0] = low * SIZE_RATIO + (high - low * SIZE_RATIO) * rng.random()
+            low, high = low, heights[0] / SIZE_RATIO
         else:
-            heights[0] = low + (high / _SIZE_RATIO - low) * rng.random()
-            low, high = heights[0] * _SIZE_RATIO, high
+            heights[0] = low + (high / SIZE_RATIO - low) * rng.random()
+            low, high = heights[0] * SIZE_RATIO, high
         for position in rivals:
             heights[position] = low + (high - low) * rng.random()
     sizes = [
@@ -261,8 +238,8 @@ def _sizes(
         if cast.phrase == "smallest":
             large, small = small, large
         # Height and area must agree, or a wide digit could be taken for the larger one.
-        clearly_taller = large[1] >= _SIZE_RATIO * small[1]
-        clearly_wider = large[0] * large[1] >= _SIZE_RATIO * small[0] * small[1]
+        clearly_taller = large[1] >= SIZE_RATIO * small[1]
+        clearly_wider = large[0] * large[1] >= SIZE_RATIO * small[0] * small[1]
         if not (clearly_taller and clearly_wider):
             return None
     return sizes

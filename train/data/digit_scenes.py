@@ -21,16 +21,16 @@ import datasets
 import numpy as np
 from PIL import Image
 
+from dualwave.train.data.digit_captions import further_captions
 from dualwave.train.data.digit_layout import (
     DIGIT_SCENE_LEVELS,
     SceneLayout,
-    further_captions,
     plan_scene,
 )
 from dualwave.train.data.digit_sources import SPLITS, SplitSources, load_split_sources
 
 PARAMETERS_FILE = "digit_scenes.json"
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 _SMALLEST_IMAGE = 32
 _SCENES_PER_CHUNK = 500
 _MOST_WORKERS = 4
@@ -77,8 +77,8 @@ def make_digit_scenes(
     """Write a dataset of digit scenes to `output_dir` and return it.
 
     `train`, `validation` and `test` count scenes. In validation and test a scene is one row. In
-    train it is about 2.7 rows, next to each other: one for the caption it was planned for, and one
-    for every further caption of the levels `attribute` and `all` that is as unambiguous in it.
+    train it is about 3.4 rows, next to each other: one for the caption it was planned for, and
+    further ones for other captions that it allows under the same rule (see `digit_captions`).
 
     Columns: `image` (RGB, image_size x image_size), `mask` ('L', 255 where the ink of what the
     caption names covers more than half of the pixel, else 0), `caption`, `level` (ClassLabel with
@@ -173,7 +173,10 @@ def _make_columns(
     for index in range(start, stop):
         planned, picture, ink = plan_and_draw(split, index, seed=seed, image_size=image_size)
         scene, image = f"{split}-{index:06d}", _png(picture)
-        further = further_captions(planned) if split == "train" else []
+        further = []
+        if split == "train":
+            rng = np.random.default_rng([seed, SPLITS.index(split), 2, index])
+            further = further_captions(planned, rng, image_size)
         for number, layout in enumerate([planned, *further]):
             columns["image"].append({"bytes": image, "path": None})
             mask = _png(target_mask(layout, ink))

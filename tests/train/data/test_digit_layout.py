@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from dualwave.train.data.digit_layout import (
-    COLOURS,
-    DIGIT_SCENE_LEVELS,
-    further_captions,
-    plan_scene,
-)
+from dualwave.train.data.digit_captions import all_captions
+from dualwave.train.data.digit_layout import COLOURS, DIGIT_SCENE_LEVELS, plan_scene
 from dualwave.train.data.digit_sources import load_split_sources
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -23,8 +19,8 @@ def layouts():
         for level in DIGIT_SCENE_LEVELS
         for index in range(SCENES)
     ]
-    # The further captions must pass every check that the planned ones do.
-    return planned + [further for layout in planned for further in further_captions(layout)]
+    # Every other caption that a scene allows must pass the checks that the planned ones do.
+    return planned + [other for layout in planned for other in all_captions(layout, 64)]
 
 
 def described(caption, digits):

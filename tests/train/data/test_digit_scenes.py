@@ -1,11 +1,13 @@
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 from datasets import ClassLabel, Image, Value, load_from_disk
 
 from dualwave.train.data import DIGIT_SCENE_LEVELS, make_digit_scenes
-from dualwave.train.data.digit_layout import COLOURS, DIGIT_WORDS, further_captions
+from dualwave.train.data.digit_captions import all_captions
+from dualwave.train.data.digit_layout import COLOURS, DIGIT_WORDS
 from dualwave.train.data.digit_scenes import plan_and_draw, target_mask
 
 
@@ -37,24 +39,42 @@ def test_columns_and_levels(folder):
 
 def test_train_scenes_are_several_adjacent_rows(folder):
     train = load_from_disk(str(folder))["train"].remove_columns(["image", "mask"])
-    expected = []
+    names = train.features["level"].names
+    rows = iter(train)
+    row = next(rows)
+    counts = Counter()
     for index in range(520):
         scene = f"train-{index:06d}"
         layout = plan_and_draw("train", index, seed=3, image_size=64)[0]
-        captions = [layout.caption, *(further.caption for further in further_captions(layout))]
-        expected += [
-            (f"{scene}-{number}" if number else scene, scene, caption)
-            for number, caption in enumerate(captions)
-        ]
-    assert list(zip(train["id"], train["scene"], train["caption"], strict=True)) == expected
-    assert 2.4 < len(train) / 520 < 3
+        assert (row["id"], row["caption"]) == (scene, layout.caption)
+        allowed = [(other.level, other.caption) for other in all_captions(layout, 64)]
+        written, number = [], 0
+        while row is not None and row["scene"] == scene:
+            assert row["id"] == (f"{scene}-{number}" if number else scene)
+            written.append((names[row["level"]], row["caption"]))
+            row, number = next(rows, None), number + 1
+        assert len(set(written)) == len(written)
+        assert set(written) <= set(allowed)
+        # All captions by colour and class are there, and at most one further by place and by size.
+        for level in ("attribute", "all"):
+            assert {x for x in written if x[0] == level} == {x for x in allowed if x[0] == level}
+        for level in ("relation", "size"):
+            further = [x for x in written[1:] if x[0] == level]
+            possible = [x for x in allowed if x[0] == level and x[1] != layout.caption]
+            assert len(further) == min(1, len(possible))
+        counts.update(level for level, _ in written)
+    assert row is None
+    assert min(counts.values()) > 200, counts
+    assert 3 < len(train) / 520 < 4
 
 
-def test_further_captions_are_all_that_are_allowed_and_their_masks_exact():
+def test_all_captions_by_colour_and_class_are_found_and_their_masks_exact():
     counts = []
     for index in range(200):
         planned, _, ink = plan_and_draw("train", index, seed=0, image_size=64)
-        further = further_captions(planned)
+        captions = all_captions(planned, 64)
+        own = [layout for layout in captions if layout.caption == planned.caption]
+        assert [layout.targets for layout in own] == [planned.targets]
         digits = planned.digits
         wanted = {}
         for colour in COLOURS:
@@ -68,11 +88,9 @@ def test_further_captions_are_all_that_are_allowed_and_their_masks_exact():
                 ):
                     caption = f"{'the' if len(named) == 1 else 'every'} {colour} {word}"
                     wanted[caption] = named
-        if planned.level in ("attribute", "all"):
-            assert wanted.pop(planned.caption) == list(planned.targets)
-        assert {layout.caption: list(layout.targets) for layout in further} == wanted
-        for layout in further:
-            assert layout.level == ("attribute" if len(layout.targets) == 1 else "all")
+        found = [layout for layout in captions if layout.level in ("attribute", "all")]
+        assert {layout.caption: list(layout.targets) for layout in found} == wanted
+        for layout in captions:
             assert layout.digits == planned.digits
             mask = target_mask(layout, ink) > 0
             for i, digit in enumerate(digits):
@@ -82,20 +100,22 @@ def test_further_captions_are_all_that_are_allowed_and_their_masks_exact():
                 inked = ink[i][box] if i in layout.targets else np.zeros_like(ink[i][box])
                 assert np.array_equal(mask[box], inked)
             assert mask.sum() == sum(ink[i].sum() for i in layout.targets)
-        counts.append(len(further))
-    assert min(counts) == 0
-    assert max(counts) >= 3
+        counts.append(len(captions))
+    assert min(counts) == 1
+    assert max(counts) >= 6
 
 
 def test_written_rows_equal_single_scenes_whatever_the_process(folder):
     train = load_from_disk(str(folder))["train"]
     number_of = {id_: number for number, id_ in enumerate(train["id"])}
-    further = "train-000000-2"
+    further = "train-000000-1"
     scenes = [(f"train-{index:06d}", index, 0) for index in (0, 1, 499, 500, 519)]  # two processes
     assert further in number_of
-    for id_, index, position in [*scenes, (further, 0, 2)]:
+    for id_, index, position in [*scenes, (further, 0, 1)]:
         planned, picture, ink = plan_and_draw("train", index, seed=3, image_size=64)
-        layout = [planned, *further_captions(planned)][position]
+        caption = train[number_of[id_]]["caption"]
+        (layout,) = [other for other in all_captions(planned, 64) if other.caption == caption]
+        assert (layout.caption == planned.caption) == (position == 0)
         mask = target_mask(layout, ink)
         row = train[number_of[id_]]
         assert np.array_equal(np.asarray(row["image"]), picture)
