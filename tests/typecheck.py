@@ -61,9 +61,14 @@ def check_types(root: Path) -> int:
         report = re.sub(rf"^{name.replace('.', '/')}/", f"{folder}/", report, flags=re.MULTILINE)
     print(report + result.stderr, end="")
     if result.returncode == 0:
-        files = sum(1 for folder in folders.values() for _ in (root / folder).rglob("*.py"))
+        tops = [root / folder for folder in folders.values() if "/" not in folder]
+        entries = [entry for top in tops for entry in (top, *top.rglob("*"))]
+        files = sum(entry.suffix == ".py" for entry in entries)
         # mypy counts a folder without __init__.py as a file more.
-        bare = sum(not (root / folder / "__init__.py").exists() for folder in folders.values())
+        bare = sum(
+            entry.is_dir() and entry.name != "__pycache__" and not (entry / "__init__.py").exists()
+            for entry in entries
+        )
         if f"in {files + bare} source file" not in report:
             raise RuntimeError(f"mypy has not read all of the {files} files: {report}")
     return result.returncode

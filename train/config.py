@@ -61,10 +61,15 @@ class ScheduleConfig(_Section):
     """Steps of the linear warm-up; within `steps`."""
     final_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.01
     """Learning rate of the last step over the highest one."""
-    contrastive_only_steps: NotNegativeInt = 0
-    """First steps that train the two towers alone, by the contrastive loss; within `steps`."""
+    contrastive_only_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the steps, from the first on, that train the towers alone, by their contrast."""
 
-    @field_validator("warmup_steps", "contrastive_only_steps")
+    @property
+    def contrastive_only_steps(self) -> int:
+        """First steps of the run that train the towers alone."""
+        return round(self.contrastive_only_share * self.steps)
+
+    @field_validator("warmup_steps")
     @classmethod
     def _within_the_run(cls, value: int, info: Any) -> int:
         steps = info.data.get("steps")

@@ -72,7 +72,7 @@ class Stepper:
         self.world = world
         self.optimizer = build_optimizer(model, config.optimizer)
         self.scaler = torch.amp.GradScaler(
-            world.device.type, enabled=config.precision == "fp16", init_scale=2.0**15
+            world.device.type, enabled=config.precision == "fp16", init_scale=2.0**11
         )
         self.skipped_steps = 0
         self._parameters = [p for p in model.parameters() if p.requires_grad]

@@ -90,7 +90,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny_run, tmp_path):
 def test_two_ranks_have_the_losses_of_one(tiny_run, tmp_path, scenes_of_several_rows):
     # Up to 13 rows of a few scenes: the ranks have different numbers of rows, and share scenes.
     sections = {
-        "schedule": {"steps": 20, "warmup_steps": 4, "contrastive_only_steps": 6},
+        "schedule": {"steps": 20, "warmup_steps": 4, "contrastive_only_share": 0.3},
         "data": {"path": str(scenes_of_several_rows)},
         "batch": {"size": 13},
     }

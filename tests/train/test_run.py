@@ -105,11 +105,11 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_losses_follow(tiny_run, 
     backward = Stepper.backward
     calls = []
 
-    def interrupted_in_the_second_step(self, *arguments):
+    def interrupted_in_the_second_step(self, *arguments, **options):
         calls.append(None)
         if len(calls) == 2:
             signal.raise_signal(signal.SIGINT)
-        return backward(self, *arguments)
+        return backward(self, *arguments, **options)
 
     config = tiny_run("broken", checkpoint_every=100)
     with monkeypatch.context() as patch:
@@ -259,7 +259,7 @@ def test_a_scene_of_several_rows_is_prepared_once(tiny_run, scenes_of_several_ro
 
 
 def test_the_first_steps_train_the_towers_alone(tiny_run):
-    config = tiny_run(schedule={"steps": 6, "warmup_steps": 2, "contrastive_only_steps": 3})
+    config = tiny_run(schedule={"steps": 6, "warmup_steps": 2, "contrastive_only_share": 0.5})
     train(config)
     lines = read_metrics(RunFolder(Path(config.output_dir)).metrics)
     assert [line["saliency_loss"] is None for line in lines] == [True] * 3 + [False] * 3

@@ -191,7 +191,7 @@ def test_older_format_is_refused(folder, tmp_path):
     old.mkdir()
     parameters = json.loads((folder / "digit_scenes.json").read_text())
     (old / "digit_scenes.json").write_text(json.dumps(parameters | {"version": 1}))
-    with pytest.raises(ValueError, match=r"version=1 instead of 2.*delete the folder"):
+    with pytest.raises(ValueError, match=r"version=1 instead of 3.*delete the folder"):
         make_digit_scenes(old, train=520, validation=8, test=40, seed=3)
 
 
