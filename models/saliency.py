@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
+
+from dualwave.models.pictures import UnreadablePictureError, read_picture, to_rgb
 
 if TYPE_CHECKING:
     from dualwave.models.modeling import DualStreamModel
@@ -65,15 +67,14 @@ def to_pil(image: ImageLike) -> Image.Image:
         ValueError: not an image, or another shape, dtype or range than those above.
     """
     if isinstance(image, Image.Image):
-        return image.convert("RGB")
+        return to_rgb(image)
     if isinstance(image, str | Path):
         try:
-            with Image.open(image) as opened:
-                return ImageOps.exif_transpose(opened).convert("RGB")
+            return to_rgb(read_picture(Path(image)))
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no image file {str(image)!r}.") from None
-        except (OSError, Image.DecompressionBombError) as error:
-            raise ValueError(f"{str(image)!r} cannot be read as an image: {error}") from None
+        except UnreadablePictureError as error:
+            raise ValueError(f"{str(image)!r} cannot be read as an image: {error}.") from None
     if isinstance(image, Tensor):
         array = image.detach().cpu().numpy()
         if array.ndim == 3:

@@ -17,8 +17,9 @@ from typing import Any
 
 import datasets
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
+from dualwave.models.pictures import UnreadablePictureError, read_picture, to_rgb
 from dualwave.train.data.config import DataConfig
 from dualwave.train.data.opening import OpenedSplit, did_you_mean, open_split
 
@@ -216,7 +217,7 @@ class RowSource:
         if cells[0] == cells[1]:
             return True
         pictures = [self._open_picture(cell, "image") for cell in cells]
-        pixels = [np.asarray(_rgb(p)) for p in pictures if not isinstance(p, str)]
+        pixels = [np.asarray(to_rgb(p)) for p in pictures if not isinstance(p, str)]
         return len(pixels) < 2 or np.array_equal(pixels[0], pixels[1])
 
     def _raise_for(self, bad: list[BadRow]) -> None:
@@ -355,7 +356,7 @@ class RowSource:
                 "but masks hold 0 and 255",
             )
         level = self.levels[index] if self.levels is not None else None
-        return Row(_rgb(image), mask, self.captions[index], self.ids[index], level)
+        return Row(to_rgb(image), mask, self.captions[index], self.ids[index], level)
 
     def _open_picture(self, cell: Any, role: str) -> Image.Image | str:
         """The picture, upright; or what is wrong with it."""
@@ -373,25 +374,14 @@ class RowSource:
                 return f"its {role}{name} does not exist"
             source = file
         try:
-            with Image.open(source) as picture:
-                # Decodes the whole picture, so that a cut-off file is found here.
-                picture.load()
-                return ImageOps.exif_transpose(picture)
-        # Pillow raises SyntaxError and ValueError, too, for files that are broken inside.
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = "not an image file" if isinstance(error, UnidentifiedImageError) else error
-            return f"its {role}{name} can't be read ({reason})"
+            return read_picture(source)
+        except UnreadablePictureError as error:
+            return f"its {role}{name} can't be read ({error})"
 
 
 def _grey(picture: Image.Image) -> np.ndarray:
     # Modes of more than 8 bits would be clipped or wrapped by a conversion.
     return np.asarray(picture if picture.mode[0] in "IF" else picture.convert("L"))
-
-
-def _rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode.startswith("I"):  # 16 bits a pixel; a conversion would clip all but the darkest
-        picture = Image.fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
-    return picture.convert("RGB")
 
 
 def _is_text(feature: Any) -> bool:
