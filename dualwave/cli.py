@@ -70,7 +70,9 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for everything the demo makes.")] = Path(
         "runs/demo"
     ),
-    seed: Annotated[int, typer.Option(help="Seed of the scenes and of the training run.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the scenes and of the training run.")
+    ] = 0,
 ) -> None:
     """Train and evaluate on handwriting, and write a report.
 
@@ -156,7 +158,7 @@ def evaluate_checkpoint(
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there as well.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Images predicted at a time.")] = 32,
-    seed: Annotated[int, typer.Option(help="Seed of the caption shuffle.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the caption shuffle.")] = 0,
 ) -> None:
     """Score a model's saliency maps against masks, beside two baselines.
 

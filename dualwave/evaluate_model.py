@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from tqdm import tqdm
 
 import dualwave
@@ -74,8 +75,10 @@ def evaluate_model(
         progress: show a progress bar on stderr.
 
     Raises:
-        ValueError: fewer than two rows, or a row that can't be read (it is named).
+        ValueError: fewer than two rows, a caption that is too long for the model, or a row that
+            can't be read (the row is named).
     """
+    _refuse_too_long_captions(model, rows)
     others = shuffled_captions(rows.captions, rows.levels, seed)
     own, shuffled, prior = SaliencyEvaluator(), SaliencyEvaluator(), SaliencyEvaluator()
     with tqdm(total=len(rows), desc="evaluate", unit="image", disable=not progress) as bar:
@@ -90,6 +93,17 @@ def evaluate_model(
                 _judge(prior, row, centre_prior(*row.mask.shape))
             bar.update(len(batch))
     return ModelEvaluation(own.compute(), shuffled.compute(), prior.compute())
+
+
+def _refuse_too_long_captions(model: DualStreamModel, rows: RowSource) -> None:
+    assert model.processor is not None
+    longest = model.config.max_text_length
+    for number, tokens in enumerate(model.processor.tokenizer(rows.captions)["input_ids"]):
+        if len(tokens) > longest:
+            raise ValueError(
+                f"the caption of the row with the id {rows.ids[number]!r} has {len(tokens)} "
+                f"tokens, and this model reads at most {longest}: shorten it, or leave the row out."
+            )
 
 
 def _judge(evaluator: SaliencyEvaluator, row: Row, saliency: np.ndarray) -> None:
@@ -108,7 +122,7 @@ def score_table(
 
     ``levels`` gives the order of the levels; they are sorted by name without it.
     """
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     table.add_column("figure")
     for heading in ("model", "shuffled\ncaptions", "centre\nprior", "images"):
         table.add_column(heading, justify="right")
@@ -118,7 +132,7 @@ def score_table(
     counts = evaluation.model.count_by_group
     for level in levels or sorted(counts):
         figures = (f"{scores.map_by_group[level]:.4f}" for scores in columns)
-        table.add_row(f"  {level}", *figures, str(counts[level]))
+        table.add_row(Text(f"  {level}"), *figures, str(counts[level]))
     total = str(evaluation.model.count)
     table.add_row("max-F (beta² 0.3)", *(f"{scores.max_f:.4f}" for scores in columns), total)
     table.add_row("MAE (lower is better)", *(f"{scores.mae:.4f}" for scores in columns), total)

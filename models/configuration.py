@@ -6,6 +6,25 @@ from transformers import PreTrainedConfig
 
 MIXERS = ("attention", "spectral")
 
+_SMALLEST = {
+    "image_size": 2,
+    "patch_size": 2,
+    "num_channels": 1,
+    "stem_width": 1,
+    "stem_depth": 0,
+    "vision_width": 1,
+    "vision_heads": 1,
+    "text_width": 1,
+    "text_layers": 0,
+    "text_heads": 1,
+    "vocab_size": 1,
+    "max_text_length": 1,
+    "mlp_ratio": 1,
+    "embedding_size": 1,
+    "pixel_feature_width": 1,
+}
+"""Smallest value of every whole-number field."""
+
 
 class DualStreamConfig(PreTrainedConfig):
     """Sizes and block order of a `DualStreamModel`.
@@ -64,9 +83,16 @@ class DualStreamConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
+        self._check_numbers()
         patch = self.patch_size
         if patch < 2 or patch & (patch - 1):
             raise ValueError(f"patch_size must be a power of two of at least 2, not {patch}.")
+        widths = [self.stem_width << level for level in range(1, patch.bit_length())]
+        if any(width % max(1, width // 16) for width in widths):
+            raise ValueError(
+                f"stem_width {self.stem_width} does not fall into groups of about 16 channels at "
+                "every resolution: a multiple of 8 does."
+            )
         if self.image_size < patch or self.image_size % patch:
             raise ValueError(
                 f"image_size {self.image_size} is not a multiple of patch_size {patch}: "
@@ -85,6 +111,24 @@ class DualStreamConfig(PreTrainedConfig):
                     raise ValueError(
                         f"{list_name} holds {mixer!r}: a mixer is one of {', '.join(MIXERS)}."
                     )
+
+    def _check_numbers(self) -> None:
+        for name, smallest in _SMALLEST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
+                raise ValueError(
+                    f"{name} must be a whole number from {smallest} on, not {value!r}."
+                )
+        if self.num_channels != 3:
+            raise ValueError(f"num_channels must be 3 (RGB pictures), not {self.num_channels}.")
+        for name in ("layer_norm_eps", "initial_logit_scale"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 100:
+                raise ValueError(f"{name} must be a number above 0 and below 100, not {value!r}.")
+        for name in ("vision_mixers", "fusion_mixers"):
+            value = getattr(self, name)
+            if not isinstance(value, list | tuple):
+                raise ValueError(f"{name} must be a list of mixers, not {value!r}.")
 
     @property
     def grid(self) -> tuple[int, int]:

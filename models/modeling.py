@@ -82,6 +82,13 @@ class DualStreamModel(PreTrainedModel):
             weight.data = weight.data.clone()
         return loaded
 
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
+        """As in transformers, with the processor beside the weights where the model has one."""
+        saved = super().save_pretrained(save_directory, **kwargs)
+        if self.processor is not None:
+            self.processor.save_pretrained(save_directory)
+        return saved
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Linear | nn.Conv2d):

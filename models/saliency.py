@@ -76,7 +76,8 @@ def to_pil(image: ImageLike) -> Image.Image:
         except UnreadablePictureError as error:
             raise ValueError(f"{str(image)!r} cannot be read as an image: {error}.") from None
     if isinstance(image, Tensor):
-        array = image.detach().cpu().numpy()
+        held = image.detach().cpu()
+        array = (held.float() if held.is_floating_point() else held).numpy()
         if array.ndim == 3:
             array = np.moveaxis(array, 0, -1)
     elif isinstance(image, np.ndarray):

@@ -80,10 +80,12 @@ class BatchLoader:
         """Read rows.
 
         Raises:
-            ValueError: a row can't be read (from `RowSource`).
+            ValueError: a row can't be read (from `RowSource`), or rows of one scene show
+                different pictures.
         """
         images_and_masks = torch.from_numpy(np.stack([self._row(index) for index in indices]))
         firsts, image_index = self._pictures(indices)
+        self._check_same_pictures(indices, images_and_masks[:, :3], firsts, image_index)
         image_processor = self._processor.image_processor
         mean = rearrange(torch.tensor(image_processor.image_mean), "c -> c 1 1")
         std = rearrange(torch.tensor(image_processor.image_std), "c -> c 1 1")
@@ -140,6 +142,23 @@ class BatchLoader:
                 firsts.append(position)
             image_index.append(number_of[scene])
         return firsts, image_index
+
+    def _check_same_pictures(
+        self,
+        indices: Sequence[int],
+        pictures: torch.Tensor,
+        firsts: list[int],
+        image_index: list[int],
+    ) -> None:
+        for position, number in enumerate(image_index):
+            first = firsts[number]
+            if position != first and not torch.equal(pictures[position], pictures[first]):
+                ids = [self._rows.ids[indices[place]] for place in (first, position)]
+                raise ValueError(
+                    f"the rows with the ids {ids[0]!r} and {ids[1]!r} have the same scene but "
+                    "different pictures: correct the scene column, or set data.scene_column to "
+                    "null if it means something else."
+                )
 
     def _scene(self, index: int) -> str | int:
         return index if self._rows.scenes is None else self._rows.scenes[index]

@@ -55,7 +55,9 @@ def save_checkpoint(
     target = folder / checkpoint_name(step)
     write_folder(target, model=model, processor=processor, state=state)
     for old in list_checkpoints(folder)[:-keep]:
-        shutil.rmtree(old)
+        # Under its own name a half-removed checkpoint would still look complete.
+        doomed = old.rename(old.with_name(_WRITING + old.name))
+        shutil.rmtree(doomed)
     return target
 
 
@@ -106,7 +108,11 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     """
     path = checkpoint / STATE_FILE
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        missing = {"config", "stepper", "position"} - state.keys()
+        if missing:
+            raise KeyError(f"no {sorted(missing)}")
+        return state
     except Exception as error:
         raise ValueError(
             f"{path} can't be read ({type(error).__name__}): remove {checkpoint} to go on from an "

@@ -3,10 +3,10 @@
 import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from dualwave.train.config_errors import describe, did_you_mean, nearest
 from dualwave.train.data import DataConfig
@@ -90,11 +90,11 @@ class LossConfig(_Section):
 class TrainConfig(_Section):
     """Everything that a training run needs to know."""
 
-    output_dir: str
+    output_dir: Annotated[str, Field(min_length=1)]
     """Folder of the run: metrics, checkpoints and the final model are written here."""
     data: DataConfig
     """Where the rows come from."""
-    seed: NotNegativeInt = 0
+    seed: Annotated[NotNegativeInt, Field(lt=2**63)] = 0
     """Seed of the weights, of the order of rows, and of everything else that is random."""
     model: dict[str, Any] = {}
     """Fields of the model's configuration; those left out have its defaults."""
@@ -120,6 +120,18 @@ class TrainConfig(_Section):
     """How many of the newest checkpoints stay on disk."""
     loader_workers: NotNegativeInt = 1
     """Threads that read and prepare the next batch meanwhile; 0 reads it between two steps."""
+
+    @model_validator(mode="after")
+    def _learns_something(self) -> Self:
+        if self.loss.contrastive == 0 and (
+            self.loss.saliency == 0 or self.schedule.contrastive_only_share > 0
+        ):
+            raise ValueError(
+                "loss.contrastive is 0, so nothing would be learned in the steps that train by it "
+                "alone: raise it, or set schedule.contrastive_only_share to 0 and loss.saliency "
+                "above 0."
+            )
+        return self
 
     @field_validator("model")
     @classmethod
@@ -227,6 +239,10 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = key_node.value
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a plain word", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is there twice", key_node.start_mark

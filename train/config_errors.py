@@ -34,7 +34,7 @@ def describe(error: ValidationError, model: type[BaseModel], source: str) -> str
     key = ".".join(path)
     if problem["type"] == "extra_forbidden":
         return _unknown_key(path, model, source)
-    if problem["type"] == "missing":
+    if problem["type"] == "missing" and not path[-1].isdigit():  # else an item of a tuple
         field = _section(model, path[:-1]).model_fields[path[-1]]
         return f"{source} has no {key!r}, which is needed: {_first_sentence(field.description)}"
     if problem["type"] == "value_error":

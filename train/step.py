@@ -80,7 +80,9 @@ class Stepper:
         if world.group is not None:
             # The fusion blocks take no part in the first, contrastive steps of a run.
             self._module = DistributedDataParallel(
-                model, process_group=world.group, find_unused_parameters=True
+                model,
+                process_group=world.group,
+                find_unused_parameters=config.schedule.contrastive_only_share > 0,
             )
 
     def backward(

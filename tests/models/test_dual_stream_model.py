@@ -52,8 +52,7 @@ def model() -> DualStreamModel:
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint")
-    model.save_pretrained(path)
-    model.processor.save_pretrained(path)
+    model.save_pretrained(path)  # the processor with it
     return path
 
 
@@ -81,6 +80,12 @@ def test_the_processor_is_saved_beside_the_weights(model, folder):
         assert all(torch.equal(encoded[name], value) for name, value in expected.items())
     assert AutoConfig.from_pretrained(folder).vision_mixers == ["spectral", "attention"]
     assert not loaded.training
+
+
+def test_a_loaded_model_can_be_saved_and_loaded_again(model, folder, tmp_path):
+    load(folder).save_pretrained(tmp_path / "again")
+    again = load(tmp_path / "again").saliency(random_image(), "the red three")
+    np.testing.assert_array_equal(again, model.saliency(random_image(), "the red three"))
 
 
 def test_padding_does_not_change_a_row(model):
@@ -264,6 +269,14 @@ def test_inputs_of_another_size_are_refused(model):
         ({"patch_size": 6}, "power of two"),
         ({"image_size": 60}, "56 would be"),
         ({"vision_width": 30, "vision_heads": 4}, "vision_width 30"),
+        ({"vision_width": 16.0}, "vision_width must be a whole number from 1 on, not 16.0"),
+        ({"mlp_ratio": 0}, "mlp_ratio must be a whole number from 1 on, not 0"),
+        ({"text_layers": -1}, "text_layers must be"),
+        ({"image_size": "big"}, "image_size must be a whole number from 2 on, not 'big'"),
+        ({"stem_width": 25}, "stem_width 25 does not"),
+        ({"num_channels": 4}, "num_channels must be 3"),
+        ({"layer_norm_eps": -1.0}, "layer_norm_eps must be"),
+        ({"vision_mixers": 3}, "vision_mixers must be a list"),
     ],
 )
 def test_configurations_that_do_not_fit_are_refused(fields, sentence):

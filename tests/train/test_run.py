@@ -258,6 +258,16 @@ def test_a_scene_of_several_rows_is_prepared_once(tiny_run, scenes_of_several_ro
             assert (batch.region_ids[i] == batch.region_ids[j]) == same_region
 
 
+def test_rows_of_one_scene_with_different_pictures_are_named(tiny_run, scenes_of_several_rows):
+    config = tiny_run(data={"path": str(scenes_of_several_rows)})
+    rows = open_training_rows(config)
+    loader = BatchLoader(rows, build_processor(config, rows))
+    other = rows.scenes.index("train-000060")
+    rows.scenes[other] = "train-000000"
+    with pytest.raises(ValueError, match=r"'train-000000' and 'train-000060' have the same scene"):
+        loader.load([0, other])
+
+
 def test_the_first_steps_train_the_towers_alone(tiny_run):
     config = tiny_run(schedule={"steps": 6, "warmup_steps": 2, "contrastive_only_share": 0.5})
     train(config)

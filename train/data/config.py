@@ -26,7 +26,6 @@ class DataConfig(BaseModel):
         min_length=1, description="a dataset folder, a folder of images, or a name on the hub"
     )
     train_split: str = Field(default="train", description="the split to train on")
-    validation_split: str = Field(default="validation", description="the split to watch")
     test_split: str = Field(default="test", description="the split to report on")
     image_column: str = Field(default="image", description="images, or their file names")
     mask_column: str = Field(default="mask", description="masks, or their file names")

@@ -42,7 +42,7 @@ def open_split(path: str, split: str) -> OpenedSplit:
     if not folder.is_dir():
         return OpenedSplit(_from_hub(path, split), Path.cwd())
     if (folder / "dataset_dict.json").is_file():
-        names = json.loads((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        names = _split_names(folder / "dataset_dict.json")
         _require_split(path, split, names)
         return OpenedSplit(_written_by_datasets(folder / split), folder)
     if (folder / "state.json").is_file():
@@ -86,12 +86,19 @@ def _require_split(path: str, split: str, names: Iterable[str]) -> None:
     )
 
 
+def _split_names(file: Path) -> list[str]:
+    try:
+        return list(json.loads(file.read_text(encoding="utf-8"))["splits"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{str(file)!r} is damaged: it must list the splits.") from error
+
+
 def _written_by_datasets(folder: Path) -> datasets.Dataset:
     try:
         table = datasets.load_from_disk(str(folder))
     except IndexError as error:  # `datasets` writes no file for no rows, and then misses it
         raise ValueError(f"There are no rows in the dataset {str(folder)!r}.") from error
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"The dataset in {str(folder)!r} can't be read: {reason}") from error
     assert isinstance(table, datasets.Dataset)
@@ -153,13 +160,16 @@ def _csv_rows(metadata: Path) -> list[dict[str, Any]]:
     with metadata.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         rows = []
-        for row in reader:
-            if None in row:
-                raise ValueError(
-                    f"{str(metadata)!r} line {reader.line_num} has more fields than the header: "
-                    "put text that contains a comma in double quotes."
-                )
-            rows.append(row)
+        try:
+            for row in reader:
+                if None in row:
+                    raise ValueError(
+                        f"{str(metadata)!r} line {reader.line_num} has more fields than the "
+                        "header: put text that contains a comma in double quotes."
+                    )
+                rows.append(row)
+        except csv.Error as error:
+            raise ValueError(f"{str(metadata)!r} line {reader.line_num}: {error}.") from error
     return rows
 
 
