@@ -133,6 +133,39 @@ def test_wrong_value(command, train_words):
     command(*train_words, "precision=fp32").assert_one_sentence("precision", "float32")
 
 
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("model.stem_width=0", "stem_width"),
+        ("model.embedding_size=-1", "embedding_size"),
+        ("model.vision_mixers=3", "vision_mixers"),
+        ("model.patch_size=8.0", "patch_size"),
+        ("optimizer.betas=[0.9]", "optimizer.betas"),
+    ],
+)
+def test_wrong_model_and_list_values(command, train_words, override, named):
+    command(*train_words, override).assert_one_sentence(named)
+
+
+def test_a_caption_that_is_too_long_is_named_before_evaluating(command, folder, evaluate_words):
+    metadata = folder / "test" / "metadata.csv"
+    lines = metadata.read_text().splitlines()
+    caption = next(csv.reader([lines[-1]]))[lines[0].split(",").index("caption")]
+    metadata.write_text("\n".join(lines).replace(caption, " ".join(["red"] * 60)))
+    command(*evaluate_words).assert_one_sentence("62 tokens", "at most 32")
+
+
+def test_a_damaged_list_of_splits(command, folder, evaluate_words):
+    (folder / "dataset_dict.json").write_text("{}")
+    command(*evaluate_words).assert_one_sentence("dataset_dict.json", "damaged")
+
+
+def test_a_csv_field_beyond_all_limits(command, folder, evaluate_words):
+    with (folder / "test" / "metadata.csv").open("a") as file:
+        file.write('x.png,y.png,"' + "a" * 200_000 + '"\n')
+    command(*evaluate_words).assert_one_sentence("metadata.csv", "line")
+
+
 def test_unknown_key_in_a_file(command, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("output_dir: x\ndata: {path: y}\noptimiser: {lr: 1}\n")
