@@ -1,15 +1,16 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
-from typing import Literal
+import os
+from typing import Literal, get_args
 
 import torch
-from einops import rearrange
 from torch import Tensor
 
-from dualwave.kernels.spectral.pytorch import spectral_attention_pytorch
+from dualwave.kernels.spectral.autograd import SpectralAttention
 
 Precision = Literal["ieee", "tf32x3", "tf32", "fp16"]
 Implementation = Literal["triton", "torch"]
+_LARGEST_SIZE = 4096
 
 
 def spectral_attention(
@@ -28,103 +29,184 @@ def spectral_attention(
         y = Re ifft2(A * fft2(x))
 
     with ``A`` the real, centro-symmetric extension of ``w`` (rows m and -m averaged in the columns
-    k = 0 and, for even W, k = W / 2). All transforms use ``norm="ortho"``. Any H and W from 1 on.
+    k = 0 and, for even W, k = W / 2). All transforms use ``norm="ortho"``.
     The operation has no parameters and shrinks its input (give it a learned gain); it prefers the
     constant (k = 0) frequency as soon as the mean is not zero; it is not causal and does not know
     of padding: use it on image grids and sequences of a fixed length.
 
+    Both layouts are read and written where they lie, strided and expanded tensors included; only
+    planar ``x`` with more than two leading dimensions that cannot be merged is copied first.
+    Backward keeps ``x``, ``bias`` and a tensor temperature, nothing else, and gives the same bits
+    every time. There is no second derivative, and no torch.vmap; torch.compile takes it whole.
+
     Args:
         x: planar (..., H, W) when ``grid`` is None; tokens (B, N, C) with N = H * W otherwise.
-            float32, float64, bfloat16 or float16. 16-bit input is computed in float32.
+            H and W from 1 to 4096. float32, bfloat16 or float16; float64 with PyTorch only.
+            |X|^2, softmax and sums are in float32 for the first three.
         grid: (H, W) of the tokens. A sequence of length N is ``(1, N)``.
-        temperature: a number or a scalar tensor (differentiable).
+        temperature: a number or a tensor of one element (differentiable).
         bias: added to the logits (differentiable); broadcastable to (..., H, K) for planar input,
             to (B, H, K, C) for tokens.
-        precision: of the matrix products; None follows the input. The PyTorch form computes in
-            full precision only: None or ``"ieee"``.
-        implementation: ``"torch"``, or None for the best that there is for the input's device.
+        precision: of the Triton kernels' matrix products, float32 accumulation in each:
+            ``"fp16"``: float16 operands, after scaling each image by an exact power of two;
+            ``"tf32"``; ``"tf32x3"``: three tf32 products, nearly float32 (not on AMD);
+            ``"ieee"``: float32. None means ``"fp16"`` for 16-bit ``x``; for float32 it follows
+            `torch.get_float32_matmul_precision`: ``highest`` is tf32x3 (ieee on AMD), ``high`` and
+            ``medium`` are tf32. The PyTorch form computes in full precision only: None or
+            ``"ieee"``.
+        implementation: ``"triton"`` (CUDA and ROCm tensors, or any under ``TRITON_INTERPRET=1``),
+            ``"torch"``, or None: Triton for CUDA and ROCm tensors of at most 32 bits, else PyTorch.
 
     Returns:
         The shape and dtype of ``x``. An empty batch gives an empty result.
 
     Raises:
-        ValueError: shapes that do not fit, an integer or complex ``x``, or a precision or
-            implementation that cannot be honoured.
+        ValueError: shapes that do not fit, an integer or complex ``x``, tensors on different
+            devices, or a precision or implementation that cannot be honoured.
+        RuntimeError: a second derivative is asked for.
 
     Source: the definition is this project's (ARCHITECTURE.md, "Spectral-power softmax attention").
     """
-    _check_choices(precision, implementation)
     if not x.dtype.is_floating_point:
         raise ValueError(
             f"spectral_attention needs a floating-point x, not {x.dtype}: convert it first, "
             "for example with x.float()."
         )
-    if isinstance(temperature, Tensor) and temperature.numel() != 1:
-        raise ValueError(
-            f"temperature must be a number or a tensor of one element, not a tensor of shape "
-            f"{tuple(temperature.shape)}: express anything finer through bias."
-        )
-    # Sixteen bits hold neither |X|^2 nor the softmax's sums.
+    chosen = _choose_implementation(x, implementation)
+    chosen_precision = _choose_precision(x, chosen, precision)
     compute_dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    temperature_value, temperature_tensor = 1.0, None
     if isinstance(temperature, Tensor):
-        temperature = temperature.reshape(()).to(compute_dtype)
-    values = x.to(compute_dtype)
-    bias = None if bias is None else bias.to(compute_dtype)
-    with torch.autocast(x.device.type, enabled=False):
-        if grid is None:
-            result = _planar(values, temperature, bias)
-        else:
-            result = _tokens(values, grid, temperature, bias)
-    return result.to(x.dtype)
+        if temperature.numel() != 1:
+            raise ValueError(
+                f"temperature must be a number or a tensor of one element, not a tensor of shape "
+                f"{tuple(temperature.shape)}: express anything finer through bias."
+            )
+        temperature_tensor = temperature.reshape(()).to(device=x.device, dtype=compute_dtype)
+    else:
+        temperature_value = float(temperature)
+    if bias is not None and bias.device != x.device:
+        raise ValueError(f"bias is on {bias.device} and x on {x.device}: move one to the other.")
+
+    canonical = _planar_to_canonical if grid is None else _tokens_to_canonical
+    values, logit_bias = canonical(x, grid, bias)
+    result = SpectralAttention.apply(
+        values, logit_bias, temperature_tensor, temperature_value, chosen_precision, chosen
+    )
+    if grid is None:
+        return result.reshape(x.shape)
+    return result.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def _check_choices(precision: str | None, implementation: str | None) -> None:
-    if implementation not in (None, "torch"):
+def _choose_implementation(x: Tensor, implementation: str | None) -> str:
+    if implementation not in (None, *get_args(Implementation)):
         raise ValueError(
-            f"implementation={implementation!r} is not available for spectral_attention: "
-            'use "torch" or None.'
+            f'implementation must be "triton", "torch" or None, not {implementation!r}.'
         )
-    if precision not in (None, "ieee"):
+    is_gpu = x.device.type == "cuda"  # ROCm's name as well
+    if implementation is None:
+        return "triton" if is_gpu and x.dtype.itemsize <= 4 else "torch"
+    if implementation == "triton":
+        if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(
+                f'implementation="triton" takes float32, bfloat16 and float16, not {x.dtype}: '
+                'use implementation="torch".'
+            )
+        if not is_gpu and os.environ.get("TRITON_INTERPRET", "0") != "1":
+            raise ValueError(
+                f'implementation="triton" needs a CUDA or ROCm tensor, and x is on {x.device}: '
+                'use implementation="torch" (or set TRITON_INTERPRET=1 before the start, to debug).'
+            )
+    return implementation
+
+
+def _choose_precision(x: Tensor, implementation: str, precision: str | None) -> str:
+    if precision not in (None, *get_args(Precision)):
         raise ValueError(
-            f"precision={precision!r} is not available in the PyTorch form of spectral_attention: "
-            'use "ieee" or None.'
+            f'precision must be "ieee", "tf32x3", "tf32", "fp16" or None, not {precision!r}.'
         )
+    if implementation == "torch":
+        if precision not in (None, "ieee"):
+            raise ValueError(
+                f"precision={precision!r} is not available in the PyTorch form of "
+                'spectral_attention: use "ieee" or None.'
+            )
+        return "ieee"
+    is_amd = torch.version.hip is not None
+    if precision == "tf32x3" and is_amd:
+        raise ValueError(
+            'precision="tf32x3" is not available on AMD: use "ieee", which its matrix cores do, '
+            '"tf32" or "fp16".'
+        )
+    if precision is not None:
+        return precision
+    if x.dtype.itemsize == 2:
+        return "fp16"
+    if torch.get_float32_matmul_precision() == "highest":
+        return "ieee" if is_amd else "tf32x3"
+    return "tf32"
 
 
-def _planar(x: Tensor, temperature: float | Tensor, bias: Tensor | None) -> Tensor:
-    if x.ndim < 2 or x.shape[-2] < 1 or x.shape[-1] < 1:
+def _planar_to_canonical(
+    x: Tensor, grid: None, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """(..., H, W) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1)."""
+    if x.ndim < 2:
         raise ValueError(
             f"planar x must be (..., H, W) with H and W of at least 1, not {tuple(x.shape)}."
         )
-    height, width = x.shape[-2:]
-    wanted = (*x.shape[:-1], width // 2 + 1)
+    _check_grid(*x.shape[-2:], x)
+    *leading, height, width = x.shape
     if bias is not None:
-        bias = _expanded_bias(bias, wanted)
-        bias = rearrange(bias.reshape(-1, *wanted[-2:]), "n h k -> 1 h k n")
-    tokens = rearrange(x.reshape(-1, height, width), "n h w -> 1 (h w) n")
-    filtered = spectral_attention_pytorch(tokens, (height, width), temperature, bias)
-    return rearrange(filtered, "1 (h w) n -> n h w", h=height).reshape(x.shape)
+        bias = _with_all_dimensions(bias, (*leading, height, width // 2 + 1))
+        if x.ndim > 4 and any(size > 1 for size in bias.shape[:-3]):
+            bias = bias.expand(*leading[:-1], *bias.shape[-3:])
+        bias = _four_dimensional(bias)
+    return _four_dimensional(x), bias
 
 
-def _tokens(
-    x: Tensor, grid: tuple[int, int], temperature: float | Tensor, bias: Tensor | None
-) -> Tensor:
+def _four_dimensional(tensor: Tensor) -> Tensor:
+    if tensor.ndim <= 4:
+        return tensor.reshape((1,) * (4 - tensor.ndim) + tuple(tensor.shape))
+    return tensor.flatten(0, -4)
+
+
+def _tokens_to_canonical(
+    x: Tensor, grid: tuple[int, int], bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """(B, N, C) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1), as views."""
     height, width = grid
     if x.ndim != 3 or height < 1 or width < 1 or x.shape[1] != height * width:
         raise ValueError(
             f"with grid=({height}, {width}), x must be (B, {height} * {width}, C), "
             f"not {tuple(x.shape)}."
         )
+    _check_grid(height, width, x)
     if bias is not None:
-        _expanded_bias(bias, (x.shape[0], height, width // 2 + 1, x.shape[2]))
-    return spectral_attention_pytorch(x, (height, width), temperature, bias)
+        bias = _with_all_dimensions(bias, (x.shape[0], height, width // 2 + 1, x.shape[2]))
+        bias = bias.permute(0, 3, 1, 2)
+    return x.unflatten(1, (height, width)).permute(0, 3, 1, 2), bias
 
 
-def _expanded_bias(bias: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    try:
-        return bias.expand(wanted)
-    except RuntimeError:
+def _check_grid(height: int, width: int, x: Tensor) -> None:
+    if not (1 <= height <= _LARGEST_SIZE and 1 <= width <= _LARGEST_SIZE):
         raise ValueError(
-            f"bias of shape {tuple(bias.shape)} cannot be broadcast to {wanted} "
-            "(K = W // 2 + 1 frequencies a row)."
-        ) from None
+            f"H and W must be from 1 to {_LARGEST_SIZE}, not {height} x {width} "
+            f"(x is {tuple(x.shape)})."
+        )
+
+
+def _with_all_dimensions(bias: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    """View ``bias`` with as many dimensions as ``wanted``, each of size 1 or as wanted."""
+    missing = len(wanted) - bias.ndim
+    if missing >= 0:
+        bias = bias.reshape((1,) * missing + tuple(bias.shape))
+    fits = missing >= 0 and all(
+        size in (1, full) for size, full in zip(bias.shape, wanted, strict=True)
+    )
+    if not fits or not bias.dtype.is_floating_point:
+        raise ValueError(
+            f"bias of shape {tuple(bias.shape)} and {bias.dtype} must be floating-point and "
+            f"broadcastable to {wanted} (K = W // 2 + 1 frequencies a row)."
+        )
+    return bias

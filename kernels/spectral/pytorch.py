@@ -115,3 +115,36 @@ def _by_fft(
     weights = torch.where(is_self_mirrored, (weights + of_negative_rows) / 2, weights)
     filtered = torch.fft.irfft2(spectrum * weights, s=(height, width), dim=(1, 2), norm="ortho")
     return rearrange(filtered, "b h w c -> b (h w) c")
+
+
+def spectral_forward_pytorch(
+    x: Tensor, bias: Tensor | None, temperature: Tensor | None, temperature_value: float
+) -> Tensor:
+    """Interim form of the canonical forward pass, until the closed form replaces it."""
+    height, width = x.shape[2:]
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    tokens = rearrange(x.to(dtype), "b c h w -> b (h w) c")
+    token_bias = None if bias is None else rearrange(bias.to(dtype), "b c h k -> b h k c")
+    scale = temperature_value if temperature is None else temperature
+    filtered = spectral_attention_pytorch(tokens, (height, width), scale, token_bias)
+    return rearrange(filtered, "b (h w) c -> b c h w", h=height).to(x.dtype)
+
+
+def spectral_backward_pytorch(
+    grad_out: Tensor,
+    x: Tensor,
+    bias: Tensor | None,
+    temperature: Tensor | None,
+    temperature_value: float,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Interim form of the canonical backward pass, until the closed form replaces it."""
+    with torch.enable_grad():
+        leaves = [
+            None if t is None else t.detach().requires_grad_(w)
+            for t, w in zip((x, bias, temperature), wanted, strict=True)
+        ]
+        y = spectral_forward_pytorch(leaves[0], leaves[1], leaves[2], temperature_value)
+        needed = [leaf for leaf, w in zip(leaves, wanted, strict=True) if w]
+        found = iter(torch.autograd.grad(y, needed, grad_out))
+    return tuple(next(found) if w else None for w in wanted)
