@@ -138,13 +138,7 @@ def _choose_precision(x: Tensor, implementation: str, precision: str | None) -> 
             'precision="tf32x3" is not available on AMD: use "ieee", which its matrix cores do, '
             '"tf32" or "fp16".'
         )
-    if precision is not None:
-        return precision
-    if x.dtype.itemsize == 2:
-        return "fp16"
-    if torch.get_float32_matmul_precision() == "highest":
-        return "ieee" if is_amd else "tf32x3"
-    return "tf32"
+    return precision or "default"
 
 
 def _planar_to_canonical(

@@ -1,6 +1,8 @@
 """The Triton kernels as operations that torch knows: no Triton is imported until one runs.
 
-The canonical form of every argument is described at `dualwave.kernels.spectral.plans.Call`.
+The canonical form of every argument is described at `dualwave.kernels.spectral.plans.Call`;
+``precision`` may also be ``"default"``, which is resolved when an operation runs: torch.compile does
+not watch the setting that it depends on.
 """
 
 import torch
@@ -17,6 +19,16 @@ _library.define(
 )
 
 
+def _resolve_precision(precision: str, x: Tensor) -> str:
+    if precision != "default":
+        return precision
+    if x.dtype.itemsize == 2:
+        return "fp16"
+    if torch.get_float32_matmul_precision() == "highest":
+        return "ieee" if torch.version.hip is not None else "tf32x3"
+    return "tf32"
+
+
 def _forward(
     x: Tensor,
     bias: Tensor | None,
@@ -30,6 +42,7 @@ def _forward(
 
     if x.numel() == 0:
         return torch.empty_like(x)
+    precision = _resolve_precision(precision, x)
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_forward(call)
@@ -54,6 +67,7 @@ def _backward(
     grads = _empty_gradients(x, bias, temperature, wanted)
     if x.numel() == 0:
         return grads[0], grads[1].zero_(), grads[2].zero_()
+    precision = _resolve_precision(precision, x)
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_backward(call, grad_out, (wanted[0], wanted[1], wanted[2]))
