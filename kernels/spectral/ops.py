@@ -1,8 +1,8 @@
 """The Triton kernels as operations that torch knows: no Triton is imported until one runs.
 
 The canonical form of every argument is described at `dualwave.kernels.spectral.plans.Call`;
-``precision`` may also be ``"default"``, which is resolved when an operation runs: torch.compile does
-not watch the setting that it depends on.
+``precision`` may also be ``"default"``, which is resolved when an operation runs: torch.compile
+does not watch the setting that it depends on.
 """
 
 import torch
@@ -19,7 +19,8 @@ _library.define(
 )
 
 
-def _resolve_precision(precision: str, x: Tensor) -> str:
+def resolve_precision(precision: str, x: Tensor) -> str:
+    """The precision that a call runs with; see `spectral_attention` for the rule."""
     if precision != "default":
         return precision
     if x.dtype.itemsize == 2:
@@ -42,7 +43,7 @@ def _forward(
 
     if x.numel() == 0:
         return torch.empty_like(x)
-    precision = _resolve_precision(precision, x)
+    precision = resolve_precision(precision, x)
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_forward(call)
@@ -67,7 +68,7 @@ def _backward(
     grads = _empty_gradients(x, bias, temperature, wanted)
     if x.numel() == 0:
         return grads[0], grads[1].zero_(), grads[2].zero_()
-    precision = _resolve_precision(precision, x)
+    precision = resolve_precision(precision, x)
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_backward(call, grad_out, (wanted[0], wanted[1], wanted[2]))

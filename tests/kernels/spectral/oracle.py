@@ -121,11 +121,12 @@ def assert_within_budget(
 ) -> None:
     """Compare with the exact answer, in the largest error of each result.
 
-    The budget of a result is twice the plain chain's error plus 4 eps of ``dtype`` times the
-    result's scale (its largest absolute value). A logit is known to its own rounding only, and
-    carries that into its softmax: above a largest logit of 10 the budget grows by 16 times the
-    products' unit of rounding times that logit, which is 2^-11 for ``rounded_products`` (fp16 or
-    tf32 operands) and eps of float32 otherwise.
+    The budget of a result is twice the plain chain's error plus 4 eps times the result's scale
+    (its largest absolute value). eps is that of ``dtype``, for ``rounded_products`` (fp16 or tf32
+    operands, 11 significant bits) at least 2^-10. A logit is known to its own rounding only, and
+    carries that into its softmax: above a largest logit of 10 the budget grows by 16 times that
+    logit times the products' unit of rounding, which is 2^-11 for ``rounded_products`` and
+    float32's eps otherwise.
 
     Args:
         ours: what an implementation gave for ``problem``.
@@ -136,12 +137,9 @@ def assert_within_budget(
     exact, plain = exact_results(problem), plain_results(problem, dtype)
     logit = largest_logit(problem)
     unit = 2.0**-11 if rounded_products else torch.finfo(torch.float32).eps
-    # Sums over many bins of rounded products: bias and temperature gradients are float32 results
-    # of such products, so their last place is that of the products.
+    eps = max(torch.finfo(dtype).eps, 2.0**-10 if rounded_products else 0.0)
     for name, value in ours.items():
         scale = float(exact[name].abs().max())
-        own = torch.finfo(dtype if name in ("y", "dx") else torch.float32).eps
-        eps = max(own, unit)
         budget = 2 * float((plain[name].double() - exact[name]).abs().max()) + 4 * eps * scale
         if logit > 10:
             budget += 16 * unit * logit * scale
