@@ -1,0 +1,103 @@
+"""Tiles, warps and stages of the kernels for large grids: pure functions of sizes and target."""
+
+from dataclasses import dataclass
+
+from dualwave.kernels.spectral.large_grid_tables import Factors, padded, power_of_two_above
+from dualwave.kernels.spectral.plans import Layout
+from dualwave.kernels.targets import Target
+
+
+@dataclass(frozen=True)
+class ColumnTile:
+    """What a program of the column kernels owns (see triton_kernels/columns.py)."""
+
+    first_block: int
+    second_block: int
+    block_c: int
+    block_w: int
+    num_warps: int
+    num_stages: int = 1
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """How many rows a program of the row kernels owns."""
+
+    rows: int
+    num_warps: int
+    num_stages: int = 1
+
+
+@dataclass(frozen=True)
+class DirectTile:
+    """What a program of the direct kernels owns (see triton_kernels/direct.py)."""
+
+    block_c: int
+    block_lines: int
+    block_bins: int
+    block_samples: int
+    num_warps: int
+    num_stages: int = 1
+
+
+def column_tile(
+    factors: Factors,
+    channels: int,
+    width: int,
+    layout: Layout,
+    inverse: bool,
+    precision: str,
+    target: Target,
+) -> ColumnTile:
+    """The tile of `columns_forward`, or of `columns_inverse`."""
+    first, second = factors.first_padded, factors.second_padded
+    budget = 8192 if precision in ("fp16", "tf32") else 4096
+    first_block, second_block = first, second
+    if inverse:
+        second_block = min(second, 16) if first > 1 else second
+        lines = budget // (first * second_block)
+    else:
+        first_block = min(first, 16)
+        lines = budget // (first_block * second)
+    lines = min(64, max(16 if first == 1 else 1, lines))
+    if inverse:
+        first_block = min(first, 16)
+    else:
+        second_block = min(second, 16) if first > 1 else second
+    block_c, block_w = split_lines(lines, channels, width, layout)
+    return ColumnTile(first_block, second_block, block_c, block_w, 8)
+
+
+def row_tile(factors: Factors, backward: bool, precision: str, target: Target) -> RowTile:
+    """The tile of `rows_forward` or `rows_backward`."""
+    first, second = factors.first_padded, factors.second_padded
+    rows = max(16 if first == 1 else 1, 4096 // (first * second))
+    return RowTile(min(rows, 64), 8)
+
+
+def filter_tile(width: int) -> RowTile:
+    """The tile of `rows_forward` or `rows_backward` on rows that are transformed already."""
+    return RowTile(max(1, 4096 // padded(width)), 8)
+
+
+def direct_tile(
+    channels: int, lines: int, layout: Layout, precision: str, target: Target
+) -> DirectTile:
+    """The tile of `direct_forward` and `direct_inverse`."""
+    block_c, block_lines = split_lines(64, channels, lines, layout)
+    return DirectTile(block_c, block_lines, 64, 32, 8)
+
+
+def split_lines(count: int, channels: int, lines: int, layout: Layout) -> tuple[int, int]:
+    """How a tile's lines are spread over channels and their neighbours along w (or rows).
+
+    Tokens take as many channels as lines along w, so that neither x (channels adjacent) nor
+    the transform (w adjacent) is read or written one number at a time.
+    """
+    channels_padded, lines_padded = power_of_two_above(channels), power_of_two_above(lines)
+    wanted = count
+    if layout == "tokens":
+        wanted = 1 << (count.bit_length() // 2)
+    block_lines = min(wanted, lines_padded)
+    block_c = min(count // block_lines, channels_padded)
+    return count // block_c, block_lines

@@ -1,0 +1,165 @@
+"""The discrete Fourier transform of a length N = FIRST * SECOND as two matrix products.
+
+With n = SECOND n1 + n2 and k = k1 + FIRST k2,
+
+    exp(-2 pi i n k / N) = exp(-2 pi i n1 k1 / FIRST)       a product from the left, over n1
+                         * exp(-2 pi i n2 k1 / N)           the twiddle, element by element
+                         * exp(-2 pi i n2 k2 / SECOND)      a product from the right, over n2
+
+so that a tile [FIRST, lines, SECOND] of samples becomes one of bins without being transposed. With
+FIRST = 1 only the product from the right is left. Nothing here is normalised.
+"""
+
+import triton
+import triton.language as tl
+
+from dualwave.kernels.spectral.triton_kernels.common import power_of_two_scale, product
+
+
+@triton.jit
+def load_rotations(table_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Cosines and sines at (rows, columns) of a contiguous (2, ROWS, COLUMNS) table."""
+    # [rows, columns]
+    places = table_ptr + rows[:, None] * COLUMNS + columns[None, :]
+    return tl.load(places), tl.load(places + ROWS * COLUMNS)
+
+
+@triton.jit
+def rotate(real, imag, cosine, sine):
+    """Multiply by exp(-i angle), element by element."""
+    return real * cosine + imag * sine, imag * cosine - real * sine
+
+
+@triton.jit
+def product_from_left(cosine, sine, real, imag, PRECISION: tl.constexpr):
+    """The matrix exp(-i angle) times a complex tile."""
+    new_real = product(cosine, real, PRECISION) + product(sine, imag, PRECISION)
+    return new_real, product(cosine, imag, PRECISION) - product(sine, real, PRECISION)
+
+
+@triton.jit
+def product_from_right(real, imag, cosine, sine, PRECISION: tl.constexpr):
+    """A complex tile times the matrix exp(-i angle)."""
+    new_real = product(real, cosine, PRECISION) + product(imag, sine, PRECISION)
+    return new_real, product(imag, cosine, PRECISION) - product(real, sine, PRECISION)
+
+
+@triton.jit
+def largest_of_lines(values):
+    """The largest value of each line of a tile [first, lines, second]: [1, lines, 1]."""
+    return tl.max(tl.max(values, axis=2), axis=0)[None, :, None]
+
+
+@triton.jit
+def sum_of_lines(values):
+    """The sum of each line of a tile [first, lines, second]: [1, lines, 1]."""
+    return tl.sum(tl.sum(values, axis=2), axis=0)[None, :, None]
+
+
+@triton.jit
+def scale_lines(real, imag, PRECISION: tl.constexpr):
+    """Bring each line of a tile [first, lines, second] into the range of the products' operands.
+
+    fp16 operands are scaled by a power of two, which is exact, so that a line's largest value is in
+    [1, 2): sums of up to 64 of them are far below fp16's 65,504. Lines never share a scale, so one
+    image's numbers do not touch another's.
+
+    Returns:
+        the scaled tile, and what its lines are multiplied by to undo it, [1, lines, 1].
+    """
+    if PRECISION == "fp16":
+        largest = largest_of_lines(tl.maximum(tl.abs(real), tl.abs(imag)))
+        scale, inverse = power_of_two_scale(largest)
+        return real * scale, imag * scale, inverse
+    else:
+        return real, imag, tl.full([1, real.shape[1], 1], 1.0, tl.float32)
+
+
+@triton.jit
+def transform_lines(
+    real,
+    imag,
+    first_ptr,
+    twiddle_ptr,
+    second_ptr,
+    FIRST: tl.constexpr,
+    LINES: tl.constexpr,
+    SECOND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Samples to bins: tile [FIRST, LINES, SECOND], sizes padded to powers of two."""
+    n1, n2 = tl.arange(0, FIRST), tl.arange(0, SECOND)
+    if FIRST > 1:
+        cosine, sine = load_rotations(first_ptr, n1, n1, FIRST, FIRST)
+        # [first, lines * second]
+        real, imag = product_from_left(
+            cosine,
+            sine,
+            tl.reshape(real, [FIRST, LINES * SECOND]),
+            tl.reshape(imag, [FIRST, LINES * SECOND]),
+            PRECISION,
+        )
+        cosine, sine = load_rotations(twiddle_ptr, n1, n2, FIRST, SECOND)
+        # [first, lines, second]
+        real, imag = rotate(
+            tl.reshape(real, [FIRST, LINES, SECOND]),
+            tl.reshape(imag, [FIRST, LINES, SECOND]),
+            cosine[:, None, :],
+            sine[:, None, :],
+        )
+    cosine, sine = load_rotations(second_ptr, n2, n2, SECOND, SECOND)
+    # [first * lines, second]
+    real, imag = product_from_right(
+        tl.reshape(real, [FIRST * LINES, SECOND]),
+        tl.reshape(imag, [FIRST * LINES, SECOND]),
+        cosine,
+        sine,
+        PRECISION,
+    )
+    real = tl.reshape(real, [FIRST, LINES, SECOND])
+    return real, tl.reshape(imag, [FIRST, LINES, SECOND])
+
+
+@triton.jit
+def transform_lines_back(
+    real,
+    imag,
+    first_ptr,
+    twiddle_ptr,
+    second_ptr,
+    FIRST: tl.constexpr,
+    LINES: tl.constexpr,
+    SECOND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Bins to samples: tile [FIRST, LINES, SECOND], sizes padded to powers of two."""
+    n1, n2 = tl.arange(0, FIRST), tl.arange(0, SECOND)
+    cosine, sine = load_rotations(second_ptr, n2, n2, SECOND, SECOND)
+    # [first * lines, second]
+    real, imag = product_from_right(
+        tl.reshape(real, [FIRST * LINES, SECOND]),
+        tl.reshape(imag, [FIRST * LINES, SECOND]),
+        cosine,
+        -sine,
+        PRECISION,
+    )
+    if FIRST > 1:
+        cosine, sine = load_rotations(twiddle_ptr, n1, n2, FIRST, SECOND)
+        # [first, lines, second]
+        real, imag = rotate(
+            tl.reshape(real, [FIRST, LINES, SECOND]),
+            tl.reshape(imag, [FIRST, LINES, SECOND]),
+            cosine[:, None, :],
+            -sine[:, None, :],
+        )
+        cosine, sine = load_rotations(first_ptr, n1, n1, FIRST, FIRST)
+        # [first, lines * second]
+        real, imag = product_from_left(
+            cosine,
+            -sine,
+            tl.reshape(real, [FIRST, LINES * SECOND]),
+            tl.reshape(imag, [FIRST, LINES * SECOND]),
+            PRECISION,
+        )
+    real = tl.reshape(real, [FIRST, LINES, SECOND])
+    return real, tl.reshape(imag, [FIRST, LINES, SECOND])
