@@ -112,6 +112,21 @@ def largest_logit(problem: Problem) -> float:
     return float((problem.temperature.double() * power).abs().max())
 
 
+def temperature_gradient_scale(problem: Problem) -> float:
+    """What the rounding of dtemperature is measured by, since its terms cancel.
+
+    It is the sum of dlogits |X|^2 over everything. Each row's terms share their errors (of one
+    softmax), those of different rows are independent: the root of the sum over rows of
+    (sum_k |dlogits |X|^2|)^2.
+    """
+    exact = problem.to(torch.float64)
+    power = torch.fft.rfft2(exact.x, norm="ortho").abs().square()
+    bias = exact.bias.expand(power.shape).clone().requires_grad_()
+    y = spectral_attention_reference(exact.x, bias=bias, temperature=exact.temperature)
+    (grad_logits,) = torch.autograd.grad(y, bias, exact.grad_out)
+    return float((grad_logits * power).abs().sum(dim=-1).square().sum().sqrt())
+
+
 def assert_within_budget(
     ours: Results,
     problem: Problem,
@@ -121,12 +136,12 @@ def assert_within_budget(
 ) -> None:
     """Compare with the exact answer, in the largest error of each result.
 
-    The budget of a result is twice the plain chain's error plus 4 eps times the result's scale
-    (its largest absolute value). eps is that of ``dtype``, for ``rounded_products`` (fp16 or tf32
-    operands, 11 significant bits) at least 2^-10. A logit is known to its own rounding only, and
-    carries that into its softmax: above a largest logit of 10 the budget grows by 16 times that
-    logit times the products' unit of rounding, which is 2^-11 for ``rounded_products`` and
-    float32's eps otherwise.
+    The budget of a result is twice the plain chain's error plus 4 eps times the result's scale:
+    its largest absolute value, for dtemperature `temperature_gradient_scale`. eps is that of
+    ``dtype``, for ``rounded_products`` (fp16 or tf32 operands, 11 significant bits) at least 2^-10.
+    A logit is known to its own rounding only, and carries that into its softmax: above a largest
+    logit of 10 the budget grows by 16 times that logit times the products' unit of rounding, which
+    is 2^-11 for ``rounded_products`` and float32's eps otherwise.
 
     Args:
         ours: what an implementation gave for ``problem``.
@@ -140,6 +155,8 @@ def assert_within_budget(
     eps = max(torch.finfo(dtype).eps, 2.0**-10 if rounded_products else 0.0)
     for name, value in ours.items():
         scale = float(exact[name].abs().max())
+        if name == "dtemperature":
+            scale = max(scale, temperature_gradient_scale(problem))
         budget = 2 * float((plain[name].double() - exact[name]).abs().max()) + 4 * eps * scale
         if logit > 10:
             budget += 16 * unit * logit * scale
