@@ -211,6 +211,7 @@ def _filter(call: Call, kernel: Any, arguments: dict[str, Any]) -> Launch:
         "normalization": width**-0.5,
         "HEIGHT": height,
         "ROWS": tile.rows,
+        "SECOND_BLOCK": tile.second_block,
         "TRANSFORM": factors is not None,
         "HAS_BIAS": call.bias is not None,
         "HAS_TEMPERATURE": call.temperature is not None,

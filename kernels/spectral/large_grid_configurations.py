@@ -21,9 +21,10 @@ class ColumnTile:
 
 @dataclass(frozen=True)
 class RowTile:
-    """How many rows a program of the row kernels owns."""
+    """How many rows a program of the row kernels owns, and its blocks of the second factor."""
 
     rows: int
+    second_block: int
     num_warps: int
     num_stages: int = 1
 
@@ -72,12 +73,12 @@ def row_tile(factors: Factors, backward: bool, precision: str, target: Target) -
     """The tile of `rows_forward` or `rows_backward`."""
     first, second = factors.first_padded, factors.second_padded
     rows = max(16 if first == 1 else 1, 4096 // (first * second))
-    return RowTile(min(rows, 64), 8)
+    return RowTile(min(rows, 64), 16, 8)
 
 
 def filter_tile(width: int) -> RowTile:
     """The tile of `rows_forward` or `rows_backward` on rows that are transformed already."""
-    return RowTile(max(1, 4096 // padded(width)), 8)
+    return RowTile(max(1, 4096 // padded(width)), padded(width), 8)
 
 
 def direct_tile(
@@ -100,4 +101,4 @@ def split_lines(count: int, channels: int, lines: int, layout: Layout) -> tuple[
         wanted = 1 << (count.bit_length() // 2)
     block_lines = min(wanted, lines_padded)
     block_c = min(count // block_lines, channels_padded)
-    return count // block_c, block_lines
+    return block_c, count // block_c

@@ -8,12 +8,10 @@ off in blocks: of the first factor's bins forward, of the second factor's sample
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, product
+from dualwave.kernels.spectral.triton_kernels.common import offset
 from dualwave.kernels.spectral.triton_kernels.factored_transform import (
-    load_rotations,
-    product_from_right,
-    rotate,
-    scale_lines,
+    bins_of_block,
+    samples_of_block,
 )
 
 
@@ -85,11 +83,10 @@ def columns_forward(
     is_column = (channel < channels)[:, None] & (line < width)[None, :]
     n1 = tl.arange(0, FIRST_PADDED)
     k1 = part * FIRST_BLOCK + tl.arange(0, FIRST_BLOCK)
-    k2 = tl.arange(0, SECOND_BINS)
 
-    # [first * lines, second]
-    total_real = tl.zeros([FIRST_BLOCK * LINES, SECOND_BINS], tl.float32)
-    total_imag = tl.zeros([FIRST_BLOCK * LINES, SECOND_BINS], tl.float32)
+    # [first, lines, second]
+    total_real = tl.zeros([FIRST_BLOCK, LINES, SECOND_BINS], tl.float32)
+    total_imag = tl.zeros([FIRST_BLOCK, LINES, SECOND_BINS], tl.float32)
     for second_start in range(0, SECOND_PADDED, SECOND_BLOCK):
         n2 = second_start + tl.arange(0, SECOND_BLOCK)
         sample = n1[:, None] * SECOND + n2[None, :]
@@ -102,45 +99,27 @@ def columns_forward(
         ).to(tl.float32)
         # [first, lines, second]
         x = tl.reshape(x, [FIRST_PADDED, LINES, SECOND_BLOCK])
-        x, _, unscale = scale_lines(x, x, PRECISION)
-        second_cosine, second_sine = load_rotations(
-            second_ptr, n2, k2, SECOND_PADDED, SECOND_PADDED
+        real, imag = bins_of_block(
+            x,
+            x,
+            first_ptr,
+            twiddle_ptr,
+            second_ptr,
+            k1,
+            n2,
+            FIRST_PADDED,
+            SECOND_PADDED,
+            FIRST_BLOCK,
+            SECOND_BLOCK,
+            SECOND_BINS,
+            LINES,
+            True,
+            PRECISION,
         )
-        if FIRST > 1:
-            cosine, sine = load_rotations(first_ptr, k1, n1, FIRST_PADDED, FIRST_PADDED)
-            # [first, lines * second]
-            x = tl.reshape(x, [FIRST_PADDED, LINES * SECOND_BLOCK])
-            real, imag = product(cosine, x, PRECISION), -product(sine, x, PRECISION)
-            cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST_PADDED, SECOND_PADDED)
-            # [first, lines, second]
-            real, imag = rotate(
-                tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
-                tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
-                cosine[:, None, :],
-                sine[:, None, :],
-            )
-            # [first * lines, second]
-            real, imag = product_from_right(
-                tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BLOCK]),
-                tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BLOCK]),
-                second_cosine,
-                second_sine,
-                PRECISION,
-            )
-        else:
-            # [lines, second]
-            x = tl.reshape(x, [LINES, SECOND_BLOCK])
-            real = product(x, second_cosine, PRECISION)
-            imag = -product(x, second_sine, PRECISION)
-        if PRECISION == "fp16":
-            unscale = tl.broadcast_to(unscale, [FIRST_BLOCK, LINES, 1])
-            unscale = tl.reshape(unscale, [FIRST_BLOCK * LINES, 1])
-            total_real += real * unscale
-            total_imag += imag * unscale
-        else:
-            total_real += real
-            total_imag += imag
+        total_real += real
+        total_imag += imag
 
+    k2 = tl.arange(0, SECOND_BINS)
     image = offset(batch, channels) + channel
     columns = offset(image, BINS * width)[:, None] + line[None, :]
     bins = k1[:, None] + k2[None, :] * FIRST
@@ -198,8 +177,8 @@ def columns_inverse(
     n2 = part * SECOND_BLOCK + tl.arange(0, SECOND_BLOCK)
     k2 = tl.arange(0, SECOND_BINS)
 
-    # [first, lines * second]
-    total = tl.zeros([FIRST_PADDED, LINES * SECOND_BLOCK], tl.float32)
+    # [first, lines, second]
+    total = tl.zeros([FIRST_PADDED, LINES, SECOND_BLOCK], tl.float32)
     for first_start in range(0, FIRST_PADDED, FIRST_BLOCK):
         k1 = first_start + tl.arange(0, FIRST_BLOCK)
         bins = k1[:, None] + k2[None, :] * FIRST
@@ -211,39 +190,24 @@ def columns_inverse(
         stands_for = tl.where((bins == 0) | (2 * bins == HEIGHT), 1.0, 2.0)[:, None, None, :]
         real = tl.load(real_ptr + places, mask=is_place, other=0.0) * stands_for
         imag = tl.load(imag_ptr + places, mask=is_place, other=0.0) * stands_for
-        # [first, lines, second]
-        real, imag, unscale = scale_lines(
+        samples, _ = samples_of_block(
             tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BINS]),
             tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BINS]),
+            first_ptr,
+            twiddle_ptr,
+            second_ptr,
+            k1,
+            n2,
+            FIRST_PADDED,
+            SECOND_PADDED,
+            FIRST_BLOCK,
+            SECOND_BLOCK,
+            SECOND_BINS,
+            LINES,
+            True,
             PRECISION,
         )
-        # [first * lines, second]
-        real = tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BINS])
-        imag = tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BINS])
-        cosine, sine = load_rotations(second_ptr, k2, n2, SECOND_PADDED, SECOND_PADDED)
-        if FIRST > 1:
-            real, imag = product_from_right(real, imag, cosine, -sine, PRECISION)
-            cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST_PADDED, SECOND_PADDED)
-            # [first, lines, second]
-            real, imag = rotate(
-                tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
-                tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
-                cosine[:, None, :],
-                -sine[:, None, :],
-            )
-            cosine, sine = load_rotations(first_ptr, n1, k1, FIRST_PADDED, FIRST_PADDED)
-            # [first, lines * second]
-            real = tl.reshape(real, [FIRST_BLOCK, LINES * SECOND_BLOCK])
-            imag = tl.reshape(imag, [FIRST_BLOCK, LINES * SECOND_BLOCK])
-            samples = product(cosine, real, PRECISION) - product(sine, imag, PRECISION)
-        else:
-            samples = product(real, cosine, PRECISION) - product(imag, sine, PRECISION)
-            samples = tl.reshape(samples, [1, LINES * SECOND_BLOCK])
-        if PRECISION == "fp16":
-            unscale = tl.broadcast_to(unscale, [1, LINES, SECOND_BLOCK])
-            total += samples * tl.reshape(unscale, [1, LINES * SECOND_BLOCK])
-        else:
-            total += samples
+        total += samples
 
     columns = line_offsets(batch, channel, line, grid_stride_b, grid_stride_c, grid_stride_w)
     sample = n1[:, None] * SECOND + n2[None, :]

@@ -80,7 +80,9 @@ def direct_forward(
     batch, channel, line, part = lines_of_program(channels, lines, PARTS, BLOCK_C, BLOCK_LINES)
     # [channels, lines, along]
     is_line = ((channel < channels)[:, None] & (line < lines)[None, :])[:, :, None]
-    begin = line_offsets(batch, channel, line, source_stride_b, source_stride_c, source_stride_line)[:, :, None]
+    begin = line_offsets(
+        batch, channel, line, source_stride_b, source_stride_c, source_stride_line
+    )[:, :, None]
     bin = part * BLOCK_BINS + tl.arange(0, BLOCK_BINS)
 
     # [lines, bins]: sums of the real and the imaginary part times cosines and times sines
@@ -105,7 +107,9 @@ def direct_forward(
             imag_cosine += product(imag, cosine, PRECISION) * unscale
             imag_sine += product(imag, sine, PRECISION) * unscale
 
-    begin = line_offsets(batch, channel, line, result_stride_b, result_stride_c, result_stride_line)[:, :, None]
+    begin = line_offsets(
+        batch, channel, line, result_stride_b, result_stride_c, result_stride_line
+    )[:, :, None]
     places = begin + offset(bin, result_stride_along)[None, None, :]
     mask = is_line & (bin < HALF)[None, None, :]
     real, imag = real_cosine + imag_sine, imag_cosine - real_sine
@@ -153,7 +157,9 @@ def direct_inverse(
     batch, channel, line, part = lines_of_program(channels, lines, PARTS, BLOCK_C, BLOCK_LINES)
     # [channels, lines, along]
     is_line = ((channel < channels)[:, None] & (line < lines)[None, :])[:, :, None]
-    begin = line_offsets(batch, channel, line, source_stride_b, source_stride_c, source_stride_line)[:, :, None]
+    begin = line_offsets(
+        batch, channel, line, source_stride_b, source_stride_c, source_stride_line
+    )[:, :, None]
     sample = part * BLOCK_SAMPLES + tl.arange(0, BLOCK_SAMPLES)
 
     # [lines, samples]
@@ -190,7 +196,9 @@ def direct_inverse(
             samples = product(even, cosine, PRECISION) + product(odd, sine, PRECISION)
             total_imag += samples * unscale
 
-    begin = line_offsets(batch, channel, line, result_stride_b, result_stride_c, result_stride_line)[:, :, None]
+    begin = line_offsets(
+        batch, channel, line, result_stride_b, result_stride_c, result_stride_line
+    )[:, :, None]
     places = begin + offset(sample, result_stride_along)[None, None, :]
     mask = is_line & (sample < SIZE)[None, None, :]
     store_tile(total_real * normalization, result_real_ptr, places, mask)

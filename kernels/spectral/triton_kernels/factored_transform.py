@@ -76,90 +76,133 @@ def scale_lines(real, imag, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def transform_lines(
+def bins_of_block(
     real,
     imag,
     first_ptr,
     twiddle_ptr,
     second_ptr,
+    k1,
+    n2,
     FIRST: tl.constexpr,
-    LINES: tl.constexpr,
     SECOND: tl.constexpr,
+    FIRST_BLOCK: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
+    SECOND_BINS: tl.constexpr,
+    LINES: tl.constexpr,
+    IS_REAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Samples to bins: tile [FIRST, LINES, SECOND], sizes padded to powers of two."""
-    n1, n2 = tl.arange(0, FIRST), tl.arange(0, SECOND)
+    """What the samples of all n1 and a block of n2 add to the bins of a block of k1.
+
+    Args:
+        real: [FIRST, LINES, SECOND_BLOCK] with FIRST and SECOND the padded factors.
+        imag: likewise; ignored if IS_REAL.
+        first_ptr: the tables of `large_grid_tables.factored_tables`.
+        twiddle_ptr: likewise.
+        second_ptr: likewise.
+        k1: [FIRST_BLOCK].
+        n2: [SECOND_BLOCK].
+
+    Returns:
+        real and imaginary part, [FIRST_BLOCK, LINES, SECOND_BINS]: k2 = 0 .. SECOND_BINS - 1.
+    """
+    real, imag, unscale = scale_lines(real, imag, PRECISION)
     if FIRST > 1:
-        cosine, sine = load_rotations(first_ptr, n1, n1, FIRST, FIRST)
+        cosine, sine = load_rotations(first_ptr, k1, tl.arange(0, FIRST), FIRST, FIRST)
         # [first, lines * second]
-        real, imag = product_from_left(
-            cosine,
-            sine,
-            tl.reshape(real, [FIRST, LINES * SECOND]),
-            tl.reshape(imag, [FIRST, LINES * SECOND]),
-            PRECISION,
-        )
-        cosine, sine = load_rotations(twiddle_ptr, n1, n2, FIRST, SECOND)
+        real = tl.reshape(real, [FIRST, LINES * SECOND_BLOCK])
+        if IS_REAL:
+            real, imag = product(cosine, real, PRECISION), -product(sine, real, PRECISION)
+        else:
+            imag = tl.reshape(imag, [FIRST, LINES * SECOND_BLOCK])
+            real, imag = product_from_left(cosine, sine, real, imag, PRECISION)
+        cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST, SECOND)
         # [first, lines, second]
         real, imag = rotate(
-            tl.reshape(real, [FIRST, LINES, SECOND]),
-            tl.reshape(imag, [FIRST, LINES, SECOND]),
+            tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
+            tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
             cosine[:, None, :],
             sine[:, None, :],
         )
-    cosine, sine = load_rotations(second_ptr, n2, n2, SECOND, SECOND)
+    cosine, sine = load_rotations(second_ptr, n2, tl.arange(0, SECOND_BINS), SECOND, SECOND)
     # [first * lines, second]
-    real, imag = product_from_right(
-        tl.reshape(real, [FIRST * LINES, SECOND]),
-        tl.reshape(imag, [FIRST * LINES, SECOND]),
-        cosine,
-        sine,
-        PRECISION,
-    )
-    real = tl.reshape(real, [FIRST, LINES, SECOND])
-    return real, tl.reshape(imag, [FIRST, LINES, SECOND])
+    real = tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BLOCK])
+    if IS_REAL and FIRST == 1:
+        real, imag = product(real, cosine, PRECISION), -product(real, sine, PRECISION)
+    else:
+        imag = tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BLOCK])
+        real, imag = product_from_right(real, imag, cosine, sine, PRECISION)
+    real = tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BINS])
+    imag = tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BINS])
+    if PRECISION == "fp16":
+        real, imag = real * unscale, imag * unscale
+    return real, imag
 
 
 @triton.jit
-def transform_lines_back(
+def samples_of_block(
     real,
     imag,
     first_ptr,
     twiddle_ptr,
     second_ptr,
+    k1,
+    n2,
     FIRST: tl.constexpr,
-    LINES: tl.constexpr,
     SECOND: tl.constexpr,
+    FIRST_BLOCK: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
+    SECOND_BINS: tl.constexpr,
+    LINES: tl.constexpr,
+    IS_REAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Bins to samples: tile [FIRST, LINES, SECOND], sizes padded to powers of two."""
-    n1, n2 = tl.arange(0, FIRST), tl.arange(0, SECOND)
-    cosine, sine = load_rotations(second_ptr, n2, n2, SECOND, SECOND)
+    """What the bins of a block of k1 and k2 = 0 .. SECOND_BINS - 1 add to a block of samples.
+
+    Args:
+        real: [FIRST_BLOCK, LINES, SECOND_BINS].
+        imag: likewise.
+        first_ptr: the tables of `large_grid_tables.factored_tables`.
+        twiddle_ptr: likewise.
+        second_ptr: likewise.
+        k1: [FIRST_BLOCK].
+        n2: [SECOND_BLOCK].
+
+    Returns:
+        real and imaginary part, [FIRST, LINES, SECOND_BLOCK]: all n1, the block's n2. If IS_REAL,
+        the real part twice.
+    """
+    real, imag, unscale = scale_lines(real, imag, PRECISION)
+    cosine, sine = load_rotations(second_ptr, tl.arange(0, SECOND_BINS), n2, SECOND, SECOND)
     # [first * lines, second]
-    real, imag = product_from_right(
-        tl.reshape(real, [FIRST * LINES, SECOND]),
-        tl.reshape(imag, [FIRST * LINES, SECOND]),
-        cosine,
-        -sine,
-        PRECISION,
-    )
+    real = tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BINS])
+    imag = tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BINS])
+    if IS_REAL and FIRST == 1:
+        real = product(real, cosine, PRECISION) - product(imag, sine, PRECISION)
+        imag = real
+    else:
+        real, imag = product_from_right(real, imag, cosine, -sine, PRECISION)
     if FIRST > 1:
-        cosine, sine = load_rotations(twiddle_ptr, n1, n2, FIRST, SECOND)
+        cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST, SECOND)
         # [first, lines, second]
         real, imag = rotate(
-            tl.reshape(real, [FIRST, LINES, SECOND]),
-            tl.reshape(imag, [FIRST, LINES, SECOND]),
+            tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
+            tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
             cosine[:, None, :],
             -sine[:, None, :],
         )
-        cosine, sine = load_rotations(first_ptr, n1, n1, FIRST, FIRST)
+        cosine, sine = load_rotations(first_ptr, tl.arange(0, FIRST), k1, FIRST, FIRST)
         # [first, lines * second]
-        real, imag = product_from_left(
-            cosine,
-            -sine,
-            tl.reshape(real, [FIRST, LINES * SECOND]),
-            tl.reshape(imag, [FIRST, LINES * SECOND]),
-            PRECISION,
-        )
-    real = tl.reshape(real, [FIRST, LINES, SECOND])
-    return real, tl.reshape(imag, [FIRST, LINES, SECOND])
+        real = tl.reshape(real, [FIRST_BLOCK, LINES * SECOND_BLOCK])
+        imag = tl.reshape(imag, [FIRST_BLOCK, LINES * SECOND_BLOCK])
+        if IS_REAL:
+            real = product(cosine, real, PRECISION) - product(sine, imag, PRECISION)
+            imag = real
+        else:
+            real, imag = product_from_left(cosine, -sine, real, imag, PRECISION)
+    real = tl.reshape(real, [FIRST, LINES, SECOND_BLOCK])
+    imag = tl.reshape(imag, [FIRST, LINES, SECOND_BLOCK])
+    if PRECISION == "fp16":
+        real, imag = real * unscale, imag * unscale
+    return real, imag

@@ -36,6 +36,7 @@ def rows_forward(
     SECOND: tl.constexpr,
     FIRST_PADDED: tl.constexpr,
     SECOND_PADDED: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     TRANSFORM: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -47,28 +48,28 @@ def rows_forward(
     With TRANSFORM they hold samples, before and after; without, their transforms, which are written
     as they are to be transformed back.
     """
-    WIDTH: tl.constexpr = FIRST * SECOND
     place, is_row, _, batch, channel, row, mirror_row = rows_of_program(
         rows, channels, HEIGHT, ROWS
     )
-    sample, is_sample, bin, is_bin, mirror_bin, is_mirror_bin = bins_of_tile(
+    bin, is_bin, mirror_bin, is_mirror_bin = bins_of_tile(
         FIRST, SECOND, FIRST_PADDED, SECOND_PADDED
     )
     # [first, rows, second]
-    places = offset(place, WIDTH)[None, :, None] + sample[:, None, :]
-    is_place = is_row[None, :, None] & is_sample[:, None, :]
     real, imag = load_spectrum(
         real_ptr,
         imag_ptr,
-        places,
-        is_place,
+        place,
+        is_row,
         first_ptr,
         twiddle_ptr,
         second_ptr,
         normalization,
+        FIRST,
+        SECOND,
         FIRST_PADDED,
-        ROWS,
         SECOND_PADDED,
+        SECOND_BLOCK,
+        ROWS,
         TRANSFORM,
         PRECISION,
     )
@@ -115,15 +116,18 @@ def rows_forward(
         weights * imag,
         real_ptr,
         imag_ptr,
-        places,
-        is_place,
+        place,
+        is_row,
         first_ptr,
         twiddle_ptr,
         second_ptr,
         normalization,
+        FIRST,
+        SECOND,
         FIRST_PADDED,
-        ROWS,
         SECOND_PADDED,
+        SECOND_BLOCK,
+        ROWS,
         TRANSFORM,
         PRECISION,
     )
@@ -155,6 +159,7 @@ def rows_backward(
     SECOND: tl.constexpr,
     FIRST_PADDED: tl.constexpr,
     SECOND_PADDED: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
     TRANSFORM: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -175,44 +180,47 @@ def rows_backward(
     Writes Z (transformed back with TRANSFORM) over the grad rows, the bias gradients of both rows
     into (B, C, H, K), and each row's sum of dlogits |X|^2 into (B * C, M).
     """
-    WIDTH: tl.constexpr = FIRST * SECOND
-    HALF_WIDTH: tl.constexpr = WIDTH // 2 + 1
+    HALF_WIDTH: tl.constexpr = FIRST * SECOND // 2 + 1
     place, is_row, image, batch, channel, row, mirror_row = rows_of_program(
         rows, channels, HEIGHT, ROWS
     )
-    sample, is_sample, bin, is_bin, mirror_bin, is_mirror_bin = bins_of_tile(
+    bin, is_bin, mirror_bin, is_mirror_bin = bins_of_tile(
         FIRST, SECOND, FIRST_PADDED, SECOND_PADDED
     )
     # [first, rows, second]
-    places = offset(place, WIDTH)[None, :, None] + sample[:, None, :]
-    is_place = is_row[None, :, None] & is_sample[:, None, :]
     real, imag = load_spectrum(
         real_ptr,
         imag_ptr,
-        places,
-        is_place,
+        place,
+        is_row,
         first_ptr,
         twiddle_ptr,
         second_ptr,
         normalization,
+        FIRST,
+        SECOND,
         FIRST_PADDED,
-        ROWS,
         SECOND_PADDED,
+        SECOND_BLOCK,
+        ROWS,
         TRANSFORM,
         PRECISION,
     )
     grad_real, grad_imag = load_spectrum(
         grad_real_ptr,
         grad_imag_ptr,
-        places,
-        is_place,
+        place,
+        is_row,
         first_ptr,
         twiddle_ptr,
         second_ptr,
         normalization,
+        FIRST,
+        SECOND,
         FIRST_PADDED,
-        ROWS,
         SECOND_PADDED,
+        SECOND_BLOCK,
+        ROWS,
         TRANSFORM,
         PRECISION,
     )
@@ -284,15 +292,18 @@ def rows_backward(
             weights * grad_imag + slope * imag,
             grad_real_ptr,
             grad_imag_ptr,
-            places,
-            is_place,
+            place,
+            is_row,
             first_ptr,
             twiddle_ptr,
             second_ptr,
             normalization,
+            FIRST,
+            SECOND,
             FIRST_PADDED,
-            ROWS,
             SECOND_PADDED,
+            SECOND_BLOCK,
+            ROWS,
             TRANSFORM,
             PRECISION,
         )

@@ -12,11 +12,10 @@ import triton.language as tl
 
 from dualwave.kernels.spectral.triton_kernels.common import offset
 from dualwave.kernels.spectral.triton_kernels.factored_transform import (
+    bins_of_block,
     largest_of_lines,
-    scale_lines,
+    samples_of_block,
     sum_of_lines,
-    transform_lines,
-    transform_lines_back,
 )
 
 
@@ -53,10 +52,10 @@ def bins_of_tile(
     FIRST_PADDED: tl.constexpr,
     SECOND_PADDED: tl.constexpr,
 ):
-    """Samples and frequencies of the tiles' places, [first, second].
+    """The frequencies at a tile's places, [first, second].
 
     Returns:
-        sample, whether there is one, frequency k, whether k is one of row m's, the mirror row's
+        frequency k, whether k is one of row m's, the mirror row's
         frequency W - k, whether that is one of the mirror row's. Places outside belong to neither.
     """
     WIDTH: tl.constexpr = FIRST * SECOND
@@ -66,35 +65,70 @@ def bins_of_tile(
     mirror_bin = tl.where(bin == 0, 0, WIDTH - bin)
     is_bin = is_valid & (2 * bin <= WIDTH)
     is_mirror_bin = is_valid & (2 * mirror_bin <= WIDTH)
-    return first * SECOND + second, is_valid, bin, is_bin, mirror_bin, is_mirror_bin
+    return bin, is_bin, mirror_bin, is_mirror_bin
 
 
 @triton.jit
 def load_spectrum(
     real_ptr,
     imag_ptr,
-    places,
-    is_place,
+    place,
+    is_row,
     first_ptr,
     twiddle_ptr,
     second_ptr,
     normalization,
     FIRST: tl.constexpr,
-    ROWS: tl.constexpr,
     SECOND: tl.constexpr,
+    FIRST_PADDED: tl.constexpr,
+    SECOND_PADDED: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
     TRANSFORM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The transforms of rows, [first, rows, second]; without TRANSFORM they are stored as such."""
-    real = tl.load(real_ptr + places, mask=is_place, other=0.0)
-    imag = tl.load(imag_ptr + places, mask=is_place, other=0.0)
+    """The transforms of rows, [first, rows, second]; without TRANSFORM they are stored as such.
+
+    Samples are read and transformed in blocks of n2, which keeps few of them in registers.
+    """
+    n1 = tl.arange(0, FIRST_PADDED)
+    rows = offset(place, FIRST * SECOND)[None, :, None]
     if TRANSFORM:
-        real, imag, unscale = scale_lines(real, imag, PRECISION)
-        real, imag = transform_lines(
-            real, imag, first_ptr, twiddle_ptr, second_ptr, FIRST, ROWS, SECOND, PRECISION
-        )
-        real, imag = real * (unscale * normalization), imag * (unscale * normalization)
-    return real, imag
+        real = tl.zeros([FIRST_PADDED, ROWS, SECOND_PADDED], tl.float32)
+        imag = tl.zeros([FIRST_PADDED, ROWS, SECOND_PADDED], tl.float32)
+        for second_start in range(0, SECOND_PADDED, SECOND_BLOCK):
+            n2 = second_start + tl.arange(0, SECOND_BLOCK)
+            sample = n1[:, None] * SECOND + n2[None, :]
+            is_sample = (n1 < FIRST)[:, None] & (n2 < SECOND)[None, :]
+            # [first, rows, second]
+            mask = is_row[None, :, None] & is_sample[:, None, :]
+            block_real = tl.load(real_ptr + rows + sample[:, None, :], mask=mask, other=0.0)
+            block_imag = tl.load(imag_ptr + rows + sample[:, None, :], mask=mask, other=0.0)
+            block_real, block_imag = bins_of_block(
+                block_real,
+                block_imag,
+                first_ptr,
+                twiddle_ptr,
+                second_ptr,
+                n1,
+                n2,
+                FIRST_PADDED,
+                SECOND_PADDED,
+                FIRST_PADDED,
+                SECOND_BLOCK,
+                SECOND_PADDED,
+                ROWS,
+                False,
+                PRECISION,
+            )
+            real += block_real
+            imag += block_imag
+        return real * normalization, imag * normalization
+    else:
+        bin = n1[:, None] * SECOND + tl.arange(0, SECOND_PADDED)[None, :]
+        mask = is_row[None, :, None] & (bin < SECOND)[:, None, :]
+        real = tl.load(real_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
+        return real, tl.load(imag_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
 
 
 @triton.jit
@@ -103,27 +137,55 @@ def store_rows(
     imag,
     real_ptr,
     imag_ptr,
-    places,
-    is_place,
+    place,
+    is_row,
     first_ptr,
     twiddle_ptr,
     second_ptr,
     normalization,
     FIRST: tl.constexpr,
-    ROWS: tl.constexpr,
     SECOND: tl.constexpr,
+    FIRST_PADDED: tl.constexpr,
+    SECOND_PADDED: tl.constexpr,
+    SECOND_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
     TRANSFORM: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Store rows transformed back; without TRANSFORM as they are."""
+    """Store rows, [first, rows, second], transformed back; without TRANSFORM as they are."""
+    n1 = tl.arange(0, FIRST_PADDED)
+    rows = offset(place, FIRST * SECOND)[None, :, None]
     if TRANSFORM:
-        real, imag, unscale = scale_lines(real, imag, PRECISION)
-        real, imag = transform_lines_back(
-            real, imag, first_ptr, twiddle_ptr, second_ptr, FIRST, ROWS, SECOND, PRECISION
-        )
-        real, imag = real * (unscale * normalization), imag * (unscale * normalization)
-    tl.store(real_ptr + places, real, mask=is_place)
-    tl.store(imag_ptr + places, imag, mask=is_place)
+        for second_start in range(0, SECOND_PADDED, SECOND_BLOCK):
+            n2 = second_start + tl.arange(0, SECOND_BLOCK)
+            block_real, block_imag = samples_of_block(
+                real,
+                imag,
+                first_ptr,
+                twiddle_ptr,
+                second_ptr,
+                n1,
+                n2,
+                FIRST_PADDED,
+                SECOND_PADDED,
+                FIRST_PADDED,
+                SECOND_BLOCK,
+                SECOND_PADDED,
+                ROWS,
+                False,
+                PRECISION,
+            )
+            sample = n1[:, None] * SECOND + n2[None, :]
+            is_sample = (n1 < FIRST)[:, None] & (n2 < SECOND)[None, :]
+            # [first, rows, second]
+            mask = is_row[None, :, None] & is_sample[:, None, :]
+            tl.store(real_ptr + rows + sample[:, None, :], block_real * normalization, mask=mask)
+            tl.store(imag_ptr + rows + sample[:, None, :], block_imag * normalization, mask=mask)
+    else:
+        bin = n1[:, None] * SECOND + tl.arange(0, SECOND_PADDED)[None, :]
+        mask = is_row[None, :, None] & (bin < SECOND)[:, None, :]
+        tl.store(real_ptr + rows + bin[:, None, :], real, mask=mask)
+        tl.store(imag_ptr + rows + bin[:, None, :], imag, mask=mask)
 
 
 @triton.jit
