@@ -1,0 +1,71 @@
+"""Tiles and warps of the one-kernel form for planar images, as functions of shapes and target."""
+
+from dataclasses import dataclass
+
+from dualwave.kernels.targets import Target
+
+_LARGEST_SIZE = 64
+_LARGEST_FULL_PRECISION_FORWARD = 32
+_LARGEST_FULL_PRECISION_BACKWARD = 16
+_ROUNDED_PRECISIONS = ("fp16", "tf32")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How one launch is cut.
+
+    Attributes:
+        rows: of a tile; ``rows // image_rows`` images are on top of each other.
+        image_rows: H, padded to a power of two.
+        columns: W, padded to a power of two of at least 16.
+        bins: of the half spectrum, padded to a power of two of at least 16; one less than there
+            are where the last one is packed into the first.
+        num_warps: warps a program.
+        num_stages: depth of the software pipeline; there is no loop to pipeline.
+    """
+
+    rows: int
+    image_rows: int
+    columns: int
+    bins: int
+    num_warps: int
+    num_stages: int = 1
+
+
+def forward_configuration(
+    height: int, width: int, precision: str, target: Target
+) -> Configuration | None:
+    """The configuration of the forward kernel, or None where it does not fit."""
+    rounded = precision in _ROUNDED_PRECISIONS
+    largest = _LARGEST_SIZE if rounded else _LARGEST_FULL_PRECISION_FORWARD
+    if max(height, width) > largest:
+        return None
+    return _configuration(height, width, 4)
+
+
+def backward_configuration(
+    height: int, width: int, precision: str, target: Target
+) -> Configuration | None:
+    """The configuration of the backward kernel, or None where it does not fit."""
+    rounded = precision in _ROUNDED_PRECISIONS
+    largest = _LARGEST_SIZE if rounded else _LARGEST_FULL_PRECISION_BACKWARD
+    if max(height, width) > largest:
+        return None
+    return _configuration(height, width, 8)
+
+
+def _configuration(height: int, width: int, warps_of_64_rows: int) -> Configuration:
+    image_rows = _power_of_two(height, at_least=1)
+    if height == 1:
+        rows = 64
+    else:
+        rows = 64 if image_rows == 64 else 32
+    bins = _power_of_two(width // 2, at_least=16)
+    if width // 2 + 1 > bins and width % 2 == 1:
+        bins *= 2
+    columns = _power_of_two(width, at_least=16)
+    return Configuration(rows, image_rows, columns, bins, warps_of_64_rows * rows // 64)
+
+
+def _power_of_two(size: int, at_least: int) -> int:
+    return max(at_least, 1 << max(size - 1, 0).bit_length())
