@@ -17,7 +17,12 @@ from dualwave.kernels.spectral.small_planar_configurations import (
     backward_configuration,
     forward_configuration,
 )
-from dualwave.kernels.spectral.tables import fourier_angles, half_spectrum_weights, to_table
+from dualwave.kernels.spectral.tables import (
+    fourier_angles,
+    half_spectrum_weights,
+    rounded_to_tf32,
+    to_table,
+)
 from dualwave.kernels.spectral.triton_kernels.planar_backward import planar_backward_kernel
 from dualwave.kernels.spectral.triton_kernels.planar_forward import planar_forward_kernel
 
@@ -112,7 +117,6 @@ def _shared_arguments(call: Call, configuration: Configuration) -> dict[str, obj
     """What forward and backward take alike."""
     x = call.x
     batch, channels, height, width = x.shape
-    dtype = torch.float16 if call.precision == "fp16" else torch.float32
     return {
         "x": x,
         **_strides("x", x),
@@ -120,7 +124,7 @@ def _shared_arguments(call: Call, configuration: Configuration) -> dict[str, obj
         **_strides("bias", call.bias, "bchk"),
         "temperature": call.temperature,
         "temperature_value": call.temperature_value,
-        "tables": _tables(height, width, configuration, dtype, x.device),
+        "tables": _tables(height, width, configuration, call.precision, x.device),
         "batches": batch,
         "channels": channels,
         "HEIGHT": height,
@@ -147,7 +151,7 @@ def _strides(name: str, tensor: Tensor | None, dimensions: str = "bchw") -> dict
 
 @lru_cache(maxsize=256)
 def _tables(
-    height: int, width: int, configuration: Configuration, dtype: torch.dtype, device: torch.device
+    height: int, width: int, configuration: Configuration, precision: str, device: torch.device
 ) -> Tensor:
     """The tables that `load_tables` reads, one after the other, padded with zeros.
 
@@ -174,7 +178,10 @@ def _tables(
             size = configuration.image_rows
             block = _padded(function(angles) / np.sqrt(height), size, size)
             parts.append(np.kron(images, block))
-    return to_table(np.concatenate([part.ravel() for part in parts]), dtype, device)
+    values = np.concatenate([part.ravel() for part in parts])
+    if precision == "tf32":
+        values = rounded_to_tf32(values)
+    return to_table(values, torch.float16 if precision == "fp16" else torch.float32, device)
 
 
 def _padded(values: np.ndarray, rows: int, columns: int) -> np.ndarray:

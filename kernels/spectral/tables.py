@@ -35,6 +35,19 @@ def half_spectrum_weights(width: int) -> np.ndarray:
     return weights
 
 
+def rounded_to_tf32(values: np.ndarray) -> np.ndarray:
+    """Values with the 11 significant bits that tf32 keeps, rounded to nearest.
+
+    Args:
+        values: float64, any shape, in the range of float32.
+
+    Returns:
+        float64, the same shape.
+    """
+    significand, exponent = np.frexp(values)
+    return np.ldexp(np.rint(significand * 2**11), exponent - 11)
+
+
 def to_table(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A contiguous constant tensor from float64 values; callers keep it in an ``lru_cache``."""
     # A table made under inference_mode could never be used in training again.

@@ -17,15 +17,27 @@ def round_to_tf32(values):
 
 
 @triton.jit
-def product(left, right, PRECISION: tl.constexpr):
+def product(
+    left,
+    right,
+    PRECISION: tl.constexpr,
+    LEFT_IS_ROUNDED: tl.constexpr = False,
+    RIGHT_IS_ROUNDED: tl.constexpr = False,
+):
     """Matrix product of two tiles with float32 accumulation.
 
     Operands of ``"fp16"`` are converted here: they must be scaled to its range by the caller.
+    Operands of ``"tf32"`` are rounded here, but for those that hold rounded values already:
+    a table that is left alone goes to shared memory and takes no registers until it is used.
     """
     if PRECISION == "fp16":
         return tl.dot(left.to(tl.float16), right.to(tl.float16))
     elif PRECISION == "tf32":
-        return tl.dot(round_to_tf32(left), round_to_tf32(right), input_precision="tf32")
+        if not LEFT_IS_ROUNDED:
+            left = round_to_tf32(left)
+        if not RIGHT_IS_ROUNDED:
+            right = round_to_tf32(right)
+        return tl.dot(left, right, input_precision="tf32")
     else:
         return tl.dot(left, right, input_precision=PRECISION)
 

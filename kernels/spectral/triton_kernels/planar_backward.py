@@ -19,6 +19,7 @@ from dualwave.kernels.spectral.triton_kernels.planar_tiles import (
     row_offsets,
     scale_images,
     stack_rows,
+    sum_of_rows,
     tile_mask,
     tile_offsets,
 )
@@ -139,7 +140,7 @@ def planar_backward_kernel(
             per_row = tl.where(is_finite, per_row, float("nan"))
         # Rows of no image may hold anything.
         per_row = tl.where((batch < batches) & (h < HEIGHT), per_row, 0.0)
-        tl.store(grad_temperature_parts + tl.program_id(0), tl.sum(per_row, 0))
+        tl.store(grad_temperature_parts + tl.program_id(0) + tl.arange(0, 1), sum_of_rows(per_row))
 
     if WANTS_X_GRADIENT:
         # Z, whose inverse transform is dx.

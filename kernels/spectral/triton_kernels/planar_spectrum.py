@@ -55,6 +55,16 @@ def load_tables(
 
 
 @triton.jit
+def _left_product(table, tile, PRECISION: tl.constexpr):
+    return product(table, tile, PRECISION, LEFT_IS_ROUNDED=True)
+
+
+@triton.jit
+def _right_product(tile, table, PRECISION: tl.constexpr):
+    return product(tile, table, PRECISION, RIGHT_IS_ROUNDED=True)
+
+
+@triton.jit
 def half_spectrum(tile, tables, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr):
     """The orthonormal rfft2 of each image.
 
@@ -74,17 +84,17 @@ def half_spectrum(tile, tables, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PRECI
     PACKED: tl.constexpr = is_packed(WIDTH, BINS)
     ROWS: tl.constexpr = tile.shape[0]
     # (ROWS, COLUMNS) @ (COLUMNS, BINS)
-    re = product(tile, row_cos, PRECISION)
-    im = product(tile, row_sin, PRECISION)
+    re = _right_product(tile, row_cos, PRECISION)
+    im = _right_product(tile, row_sin, PRECISION)
     last_re = tl.zeros((ROWS,), tl.float32)
     last_im = tl.zeros((ROWS,), tl.float32)
     at_zero = (tl.arange(0, BINS) == 0)[None, :]
     if HEIGHT > 1:
         # (ROWS, ROWS) @ (ROWS, BINS), with the conjugate of cos + i sin
-        cos_re = product(column_cos, re, PRECISION)
-        sin_im = product(column_sin, im, PRECISION)
-        cos_im = product(column_cos, im, PRECISION)
-        sin_re = product(column_sin, re, PRECISION)
+        cos_re = _left_product(column_cos, re, PRECISION)
+        sin_im = _left_product(column_sin, im, PRECISION)
+        cos_im = _left_product(column_cos, im, PRECISION)
+        sin_re = _left_product(column_sin, re, PRECISION)
         if PACKED:
             last_re = tl.sum(tl.where(at_zero, cos_im, 0.0), 1)
             last_im = -tl.sum(tl.where(at_zero, sin_im, 0.0), 1)
@@ -137,15 +147,17 @@ def images_of(
         sin_part = tl.where(at_zero, -last_im[:, None], re)
     if HEIGHT > 1:
         # (ROWS, ROWS) @ (ROWS, BINS)
-        lines_re = -product(column_sin, im, PRECISION) + product(column_cos, re, PRECISION)
-        lines_im = product(column_sin, sin_part, PRECISION)
-        lines_im += product(column_cos, cos_part, PRECISION)
+        lines_re = -_left_product(column_sin, im, PRECISION) + _left_product(
+            column_cos, re, PRECISION
+        )
+        lines_im = _left_product(column_sin, sin_part, PRECISION)
+        lines_im += _left_product(column_cos, cos_part, PRECISION)
     else:
         lines_re = re
         lines_im = cos_part
     # (ROWS, BINS) @ (BINS, COLUMNS)
-    images = product(lines_re, back_cos, PRECISION)
-    images += product(lines_im, back_sin, PRECISION)
+    images = _right_product(lines_re, back_cos, PRECISION)
+    images += _right_product(lines_im, back_sin, PRECISION)
     return images
 
 

@@ -58,11 +58,9 @@ def tile_mask(batch, batches, h, column, HEIGHT: tl.constexpr, LENGTH: tl.conste
 
 @triton.jit
 def images_largest(row_largest, IMAGE_ROWS: tl.constexpr):
-    """For each row the maximum over the rows of its image, (ROWS,); a scalar for one image."""
+    """For each row the maximum over the rows of its image, (ROWS,)."""
     ROWS: tl.constexpr = row_largest.shape[0]
-    if IMAGE_ROWS == ROWS:
-        return tl.max(row_largest, 0)
-    elif IMAGE_ROWS == 1:
+    if IMAGE_ROWS == 1:
         return row_largest
     else:
         IMAGES: tl.constexpr = ROWS // IMAGE_ROWS
@@ -74,6 +72,13 @@ def images_largest(row_largest, IMAGE_ROWS: tl.constexpr):
 def magnitude(values):
     """Absolute values; NaN counts as infinity, because a maximum may lose NaN."""
     return tl.where(values == values, tl.abs(values), float("inf"))
+
+
+@triton.jit
+def sum_of_rows(per_row):
+    """The sum over all rows, (1,)."""
+    # A reduction of one dimension to a scalar breaks the compiler of sm_100 (triton 3.7).
+    return tl.sum(tl.reshape(per_row, (1, per_row.shape[0])), 1)
 
 
 @triton.jit
