@@ -10,7 +10,7 @@ among the first, and the last two are zeros that nothing reads.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, product
+from dualwave.kernels.spectral.triton_kernels.common import product
 from dualwave.kernels.spectral.triton_kernels.tokens_tiles import tile_offsets
 
 

@@ -1,0 +1,105 @@
+"""Runs of the one-kernel token form with poisoned and guarded outputs."""
+
+from dataclasses import dataclass
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from dualwave.kernels.spectral import small_tokens
+from dualwave.kernels.spectral.plans import Call
+from dualwave.kernels.targets import SM_90, Target
+
+from .oracle import Problem, Results, as_token_bias, as_tokens
+
+_GUARD = 123.0
+_MARGIN = 512
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Tensors in the canonical form, as views of tokens."""
+
+    x: Tensor
+    bias: Tensor | None
+    temperature: Tensor | float
+    grad_out: Tensor
+
+
+def token_view(planar: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, C, H, W) with the strides of tokens."""
+    tokens = as_tokens(planar).to(dtype)
+    return tokens.unflatten(1, planar.shape[2:]).permute(0, 3, 1, 2)
+
+
+def token_inputs(
+    problem: Problem, dtype: torch.dtype, bias_dtype: torch.dtype = torch.float32
+) -> Inputs:
+    """A problem's numbers as the public function would pass them on."""
+    bias = as_token_bias(problem.bias).to(bias_dtype).contiguous().permute(0, 3, 1, 2)
+    return Inputs(
+        token_view(problem.x, dtype),
+        bias,
+        problem.temperature.float(),
+        token_view(problem.grad_out, dtype),
+    )
+
+
+def make_call(inputs: Inputs, precision: str, target: Target = SM_90) -> Call:
+    """The call of some inputs."""
+    is_tensor = isinstance(inputs.temperature, Tensor)
+    temperature = inputs.temperature if is_tensor else None
+    value = 1.0 if is_tensor else inputs.temperature
+    return Call(inputs.x, inputs.bias, temperature, value, precision, target)
+
+
+class _GuardedAllocations:
+    """Gives out tensors full of NaN, each between guard values."""
+
+    def __init__(self):
+        self.buffers = []
+
+    def guarded(self, model: Tensor) -> Tensor:
+        span = sum((n - 1) * s for n, s in zip(model.shape, model.stride(), strict=True)) + 1
+        buffer = torch.full((span + 2 * _MARGIN,), _GUARD, dtype=model.dtype)
+        self.buffers.append(buffer)
+        return buffer.as_strided(model.shape, model.stride(), _MARGIN).fill_(float("nan"))
+
+    def check(self) -> None:
+        for buffer in self.buffers:
+            assert (buffer[:_MARGIN] == _GUARD).all(), "written before the start"
+            assert (buffer[-_MARGIN:] == _GUARD).all(), "written beyond the end"
+
+
+def run(
+    inputs: Inputs,
+    precision: str,
+    *,
+    backward: bool = True,
+    wanted: tuple[bool, bool, bool] = (True, True, True),
+) -> Results:
+    """Output and wanted gradients; everything allocated is poisoned and guarded."""
+    call = make_call(inputs, precision)
+    allocations = _GuardedAllocations()
+    empty, empty_like = torch.empty, torch.empty_like
+    with (
+        patch.object(torch, "empty", lambda *a, **k: allocations.guarded(empty(*a, **k))),
+        patch.object(torch, "empty_like", lambda *a: allocations.guarded(empty_like(*a))),
+    ):
+        assert small_tokens.fits_forward(call)
+        forward = small_tokens.plan_forward(call)
+        if backward:
+            assert small_tokens.fits_backward(call)
+            gradients = small_tokens.plan_backward(call, inputs.grad_out, wanted)
+    launches = forward.launches + (gradients.launches if backward else [])
+    for launch in launches:
+        launch.run()
+    allocations.check()
+    results = {"y": forward.output}
+    if backward and gradients.grad_x is not None:
+        results["dx"] = gradients.grad_x
+    if backward and gradients.grad_bias_parts is not None:
+        results["dbias"] = gradients.grad_bias_parts.sum_to_size(inputs.bias.shape)
+    if backward and gradients.grad_temperature_parts is not None:
+        results["dtemperature"] = gradients.grad_temperature_parts.sum()
+    return results
