@@ -2,7 +2,8 @@
 
 Lengths that are a product of two factors of at most 64 are transformed factor by factor inside
 these kernels, in O(n log n) products; other lengths by the definition, O(n) products a number, in
-kernels of their own: then a row's transform, filter and inverse are three launches.
+kernels of their own. Then a row's transform, filter and inverse are three launches, and also where
+a row and its gradient do not fit into a program's registers together.
 """
 
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from dualwave.kernels.launch import Launch
 from dualwave.kernels.spectral.large_grid_configurations import (
+    RowTile,
     column_tile,
     direct_tile,
     filter_tile,
     row_tile,
+    row_transform_tile,
 )
 from dualwave.kernels.spectral.large_grid_tables import (
     Factors,
@@ -30,6 +33,7 @@ from dualwave.kernels.spectral.plans import BackwardPlan, Call, ForwardPlan
 from dualwave.kernels.spectral.triton_kernels.columns import columns_forward, columns_inverse
 from dualwave.kernels.spectral.triton_kernels.direct import direct_forward, direct_inverse
 from dualwave.kernels.spectral.triton_kernels.rows import rows_backward, rows_forward
+from dualwave.kernels.spectral.triton_kernels.rows_transform import rows_transform
 
 Rows = tuple[Tensor, Tensor]
 """Real and imaginary part of a column transform's rows m = 0 .. H // 2 (or of their transforms):
@@ -101,13 +105,13 @@ def _columns_back(call: Call, rows: Rows, grid: Tensor) -> Launch:
 
 def _filter_forward(call: Call, rows: Rows) -> list[Launch]:
     """Filter ``rows`` in place."""
-    if factors_of(call.x.shape[3]) is not None:
+    if _row_tile(call, is_backward=False) is not None:
         return [_filter(call, rows_forward, {"real_ptr": rows[0], "imag_ptr": rows[1]})]
     spectrum = _empty_rows(call)
     return [
-        _direct(call, direct_forward, rows, spectrum, axis=3),
+        _transform(call, rows, spectrum, is_inverse=False),
         _filter(call, rows_forward, {"real_ptr": spectrum[0], "imag_ptr": spectrum[1]}),
-        _direct(call, direct_inverse, spectrum, rows, axis=3),
+        _transform(call, spectrum, rows, is_inverse=True),
     ]
 
 
@@ -135,17 +139,51 @@ def _filter_backward(
         }
         return _filter(call, rows_backward, arguments)
 
-    if factors_of(call.x.shape[3]) is not None:
+    if _row_tile(call, is_backward=True) is not None:
         return [filter_of(rows, grad_rows)]
     spectrum, grad_spectrum = _empty_rows(call), _empty_rows(call)
     launches = [
-        _direct(call, direct_forward, rows, spectrum, axis=3),
-        _direct(call, direct_forward, grad_rows, grad_spectrum, axis=3),
+        _transform(call, rows, spectrum, is_inverse=False),
+        _transform(call, grad_rows, grad_spectrum, is_inverse=False),
         filter_of(spectrum, grad_spectrum),
     ]
     if wants_x:
-        launches.append(_direct(call, direct_inverse, grad_spectrum, grad_rows, axis=3))
+        launches.append(_transform(call, grad_spectrum, grad_rows, is_inverse=True))
     return launches
+
+
+def _row_tile(call: Call, is_backward: bool) -> RowTile | None:
+    """The tile of a filter that transforms its rows; None where the transforms are launches."""
+    factors = factors_of(call.x.shape[3])
+    if factors is None:
+        return None
+    return row_tile(factors, is_backward, call.precision, call.target)
+
+
+def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Launch:
+    """The transform of rows alone, or its inverse, by factors where the width has some."""
+    batch, channels, height, width = call.x.shape
+    factors = factors_of(width)
+    if factors is None:
+        kernel = direct_inverse if is_inverse else direct_forward
+        return _direct(call, kernel, source, result, axis=3)
+    tile = row_transform_tile(factors, call.precision, call.target)
+    rows = batch * channels * (height // 2 + 1)
+    arguments = {
+        "source_real_ptr": source[0],
+        "source_imag_ptr": source[1],
+        "result_real_ptr": result[0],
+        "result_imag_ptr": result[1],
+        "rows": rows,
+        "normalization": width**-0.5,
+        "SECOND_BLOCK": tile.second_block,
+        "ROWS": tile.rows,
+        "INVERSE": is_inverse,
+        "PRECISION": call.precision,
+        **_factored_arguments(call, factors),
+    }
+    grid = (_quotient(rows, tile.rows),)
+    return Launch(rows_transform, grid, arguments, tile.num_warps, tile.num_stages)
 
 
 def _factored_columns(call: Call, kernel: Any, grid: Tensor, rows: Rows) -> Launch:
@@ -184,7 +222,10 @@ def _filter(call: Call, kernel: Any, arguments: dict[str, Any]) -> Launch:
     batch, channels, height, width = call.x.shape
     rows = batch * channels * (height // 2 + 1)
     factors = factors_of(width)
-    if factors is None:
+    tile = _row_tile(call, is_backward=kernel is rows_backward)
+    if tile is not None and factors is not None:
+        length = _factored_arguments(call, factors)
+    else:
         tile = filter_tile(width)
         length = {
             "first_ptr": None,
@@ -195,9 +236,6 @@ def _filter(call: Call, kernel: Any, arguments: dict[str, Any]) -> Launch:
             "FIRST_PADDED": 1,
             "SECOND_PADDED": padded(width),
         }
-    else:
-        tile = row_tile(factors, kernel is rows_backward, call.precision, call.target)
-        length = _factored_arguments(call, factors)
     bias_strides: tuple[int, ...] = (0, 0, 0, 0)
     if call.bias is not None:
         bias_strides = call.bias.expand(batch, channels, height, width // 2 + 1).stride()
@@ -212,7 +250,7 @@ def _filter(call: Call, kernel: Any, arguments: dict[str, Any]) -> Launch:
         "HEIGHT": height,
         "ROWS": tile.rows,
         "SECOND_BLOCK": tile.second_block,
-        "TRANSFORM": factors is not None,
+        "TRANSFORM": length["first_ptr"] is not None,
         "HAS_BIAS": call.bias is not None,
         "HAS_TEMPERATURE": call.temperature is not None,
         "PRECISION": call.precision,

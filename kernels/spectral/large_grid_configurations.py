@@ -69,10 +69,19 @@ def column_tile(
     return ColumnTile(first_block, second_block, block_c, block_w, 8)
 
 
-def row_tile(factors: Factors, backward: bool, precision: str, target: Target) -> RowTile:
-    """The tile of `rows_forward` or `rows_backward`."""
-    first, second = factors.first_padded, factors.second_padded
-    rows = max(16 if first == 1 else 1, 4096 // (first * second))
+def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target) -> RowTile | None:
+    """The tile of `rows_forward` or `rows_backward`; None where every tile would spill."""
+    size = factors.first_padded * factors.second_padded
+    if size > 2048 and is_backward and target.name in ("sm_80", "sm_90"):
+        return None
+    rows = max(16 if factors.first == 1 else 1, 2048 // size)
+    return RowTile(min(rows, 64), 16, 8)
+
+
+def row_transform_tile(factors: Factors, precision: str, target: Target) -> RowTile:
+    """The tile of `rows_transform`."""
+    size = factors.first_padded * factors.second_padded
+    rows = max(16 if factors.first == 1 else 1, 4096 // size)
     return RowTile(min(rows, 64), 16, 8)
 
 

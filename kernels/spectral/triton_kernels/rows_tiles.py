@@ -69,6 +69,46 @@ def bins_of_tile(
 
 
 @triton.jit
+def load_bins(
+    real_ptr,
+    imag_ptr,
+    place,
+    is_row,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    FIRST_PADDED: tl.constexpr,
+    SECOND_PADDED: tl.constexpr,
+):
+    """Rows of stored transforms as a tile, [first, rows, second]; 0 in the padding."""
+    bin, is_bin, _, is_mirror_bin = bins_of_tile(FIRST, SECOND, FIRST_PADDED, SECOND_PADDED)
+    rows = offset(place, FIRST * SECOND)[None, :, None]
+    mask = is_row[None, :, None] & (is_bin | is_mirror_bin)[:, None, :]
+    real = tl.load(real_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
+    return real, tl.load(imag_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
+
+
+@triton.jit
+def store_bins(
+    real,
+    imag,
+    real_ptr,
+    imag_ptr,
+    place,
+    is_row,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    FIRST_PADDED: tl.constexpr,
+    SECOND_PADDED: tl.constexpr,
+):
+    """Store a tile of transforms, [first, rows, second], in the order of the bins."""
+    bin, is_bin, _, is_mirror_bin = bins_of_tile(FIRST, SECOND, FIRST_PADDED, SECOND_PADDED)
+    rows = offset(place, FIRST * SECOND)[None, :, None]
+    mask = is_row[None, :, None] & (is_bin | is_mirror_bin)[:, None, :]
+    tl.store(real_ptr + rows + bin[:, None, :], real, mask=mask)
+    tl.store(imag_ptr + rows + bin[:, None, :], imag, mask=mask)
+
+
+@triton.jit
 def load_spectrum(
     real_ptr,
     imag_ptr,
@@ -125,10 +165,9 @@ def load_spectrum(
             imag += block_imag
         return real * normalization, imag * normalization
     else:
-        bin = n1[:, None] * SECOND + tl.arange(0, SECOND_PADDED)[None, :]
-        mask = is_row[None, :, None] & (bin < SECOND)[:, None, :]
-        real = tl.load(real_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
-        return real, tl.load(imag_ptr + rows + bin[:, None, :], mask=mask, other=0.0)
+        return load_bins(
+            real_ptr, imag_ptr, place, is_row, FIRST, SECOND, FIRST_PADDED, SECOND_PADDED
+        )
 
 
 @triton.jit
@@ -182,10 +221,18 @@ def store_rows(
             tl.store(real_ptr + rows + sample[:, None, :], block_real * normalization, mask=mask)
             tl.store(imag_ptr + rows + sample[:, None, :], block_imag * normalization, mask=mask)
     else:
-        bin = n1[:, None] * SECOND + tl.arange(0, SECOND_PADDED)[None, :]
-        mask = is_row[None, :, None] & (bin < SECOND)[:, None, :]
-        tl.store(real_ptr + rows + bin[:, None, :], real, mask=mask)
-        tl.store(imag_ptr + rows + bin[:, None, :], imag, mask=mask)
+        store_bins(
+            real,
+            imag,
+            real_ptr,
+            imag_ptr,
+            place,
+            is_row,
+            FIRST,
+            SECOND,
+            FIRST_PADDED,
+            SECOND_PADDED,
+        )
 
 
 @triton.jit
