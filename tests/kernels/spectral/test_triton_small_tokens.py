@@ -178,10 +178,3 @@ def test_a_mean_far_from_zero_gives_one_hot_rows_and_no_overflow(grid, dtype, pr
     problem = make_problem(*grid, mean=30.0, dtype=dtype)
     problem = replace(problem, bias=torch.zeros_like(problem.bias))
     check(problem, dtype, precision, token_inputs(problem, dtype))
-
-
-@pytest.mark.parametrize("grid", [(14, 14), (3, 32)], ids=str)
-def test_large_gradients_of_large_logits_stay_in_range(grid):
-    """Z = w G + 2 T X dlogits / c grows with |X|^2, beyond what the scales of x and dy bound."""
-    problem = make_problem(*grid, scale=40.0, temperature=1e-3, dtype=torch.float32)
-    check(problem, torch.float32, "fp16", token_inputs(problem, torch.float32))
