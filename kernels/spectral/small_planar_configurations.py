@@ -9,10 +9,20 @@ _LARGEST_FULL_PRECISION_FORWARD = 32
 _LARGEST_FULL_PRECISION_BACKWARD = 16
 _ROUNDED_PRECISIONS = ("fp16", "tf32")
 
-# Warps for a tile of 64 rows; one of 32 rows takes half as many. Chosen by compiling: fewer warps
-# where both are free of spills.
-_FORWARD_WARPS = {"sm_80": 4, "sm_90": 4, "sm_100": 4, "gfx942": 4}
-_BACKWARD_WARPS = {"sm_80": 8, "sm_90": 4, "sm_100": 8, "gfx942": 4}
+# Warps for tiles of 32 and of 64 rows. Chosen by compiling: fewer warps where both are free of
+# spills.
+_FORWARD_WARPS = {
+    "sm_80": {32: 2, 64: 4},
+    "sm_90": {32: 2, 64: 4},
+    "sm_100": {32: 2, 64: 4},
+    "gfx942": {32: 2, 64: 4},
+}
+_BACKWARD_WARPS = {
+    "sm_80": {32: 4, 64: 8},
+    "sm_90": {32: 4, 64: 4},
+    "sm_100": {32: 4, 64: 8},
+    "gfx942": {32: 2, 64: 4},
+}
 # Spills 450 bytes in tf32 with 64 rows of more than 32 columns: that takes three kernels.
 _SPILLING_BACKWARD = {("sm_80", "tf32", 64, 64)}
 
@@ -63,7 +73,7 @@ def backward_configuration(
     return None if tile in _SPILLING_BACKWARD else configuration
 
 
-def _configuration(height: int, width: int, warps_of_64_rows: int) -> Configuration:
+def _configuration(height: int, width: int, warps: dict[int, int]) -> Configuration:
     image_rows = _power_of_two(height, at_least=1)
     # Few rows waste few products on the zeros between the blocks of the column transform.
     rows = 32 if 1 < image_rows <= 32 else 64
@@ -71,7 +81,7 @@ def _configuration(height: int, width: int, warps_of_64_rows: int) -> Configurat
     if width % 2 == 1 and width // 2 + 1 > bins:
         bins *= 2
     columns = _power_of_two(width, at_least=16)
-    return Configuration(rows, image_rows, columns, bins, warps_of_64_rows * rows // 64)
+    return Configuration(rows, image_rows, columns, bins, warps[rows])
 
 
 def _power_of_two(size: int, at_least: int) -> int:
