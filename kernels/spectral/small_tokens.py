@@ -17,7 +17,12 @@ from dualwave.kernels.spectral.small_tokens_configurations import (
     backward_configuration,
     forward_configuration,
 )
-from dualwave.kernels.spectral.tables import fourier_angles, half_spectrum_weights, to_table
+from dualwave.kernels.spectral.tables import (
+    fourier_angles,
+    half_spectrum_weights,
+    rounded_to_tf32,
+    to_table,
+)
 from dualwave.kernels.spectral.triton_kernels.tokens_backward import tokens_backward_kernel
 from dualwave.kernels.spectral.triton_kernels.tokens_forward import tokens_forward_kernel
 
@@ -119,7 +124,6 @@ def _shared_arguments(call: Call, configuration: Configuration) -> dict[str, obj
     """What forward and backward take alike."""
     x = call.x
     height, width = x.shape[2:]
-    dtype = torch.float16 if call.precision == "fp16" else torch.float32
     return {
         "x": x,
         **_strides("x", x),
@@ -127,7 +131,7 @@ def _shared_arguments(call: Call, configuration: Configuration) -> dict[str, obj
         **_strides("bias", call.bias, "bchk"),
         "temperature": call.temperature,
         "temperature_value": call.temperature_value,
-        "tables": _tables(height, width, configuration, dtype, x.device),
+        "tables": _tables(height, width, configuration, call.precision, x.device),
         "channels": x.shape[1],
         "HEIGHT": height,
         "WIDTH": width,
@@ -153,7 +157,7 @@ def _strides(name: str, tensor: Tensor | None, dimensions: str = "bchw") -> dict
 
 @lru_cache(maxsize=256)
 def _tables(
-    height: int, width: int, configuration: Configuration, dtype: torch.dtype, device: torch.device
+    height: int, width: int, configuration: Configuration, precision: str, device: torch.device
 ) -> Tensor:
     """The tables that `load_tables` reads, one after the other, padded with zeros.
 
@@ -178,7 +182,10 @@ def _tables(
         _fitted((row_cos * weights / np.sqrt(width)).T, bins, columns),
         _fitted((row_sin * weights / np.sqrt(width)).T, bins, columns),
     ]
-    return to_table(np.concatenate([table.ravel() for table in tables]), dtype, device)
+    values = np.concatenate([table.ravel() for table in tables])
+    if precision == "tf32":
+        values = rounded_to_tf32(values)
+    return to_table(values, torch.float16 if precision == "fp16" else torch.float32, device)
 
 
 def _fitted(values: np.ndarray, rows: int, columns: int) -> np.ndarray:

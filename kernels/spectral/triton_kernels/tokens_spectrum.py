@@ -45,6 +45,12 @@ def last_bin_apart(WIDTH: tl.constexpr, BINS: tl.constexpr):
 
 
 @triton.jit
+def times_table(tile, table, PRECISION: tl.constexpr):
+    """A product with a table, which was rounded to the precision when it was made."""
+    return product(tile, table, PRECISION, RIGHT_IS_ROUNDED=True)
+
+
+@triton.jit
 def half_spectrum(tile, tables, WIDTH: tl.constexpr, PRECISION: tl.constexpr):
     """The half spectrum of each channel's grid.
 
@@ -63,8 +69,8 @@ def half_spectrum(tile, tables, WIDTH: tl.constexpr, PRECISION: tl.constexpr):
     first = (tl.arange(0, BINS) == 0)[None, :, None]
     # [BLOCK_C * ROWS, COLUMNS] @ [COLUMNS, BINS]
     lines = tl.reshape(tile, (BLOCK_C * ROWS, COLUMNS))
-    line_re = tl.reshape(product(lines, row_cos, PRECISION), (BLOCK_C, ROWS, BINS))
-    line_im = tl.reshape(-product(lines, row_sin, PRECISION), (BLOCK_C, ROWS, BINS))
+    line_re = tl.reshape(times_table(lines, row_cos, PRECISION), (BLOCK_C, ROWS, BINS))
+    line_im = tl.reshape(-times_table(lines, row_sin, PRECISION), (BLOCK_C, ROWS, BINS))
     last_re = tl.zeros((BLOCK_C, ROWS), tl.float32)
     last_im = tl.zeros((BLOCK_C, ROWS), tl.float32)
     if ROWS == 1:
@@ -80,17 +86,21 @@ def half_spectrum(tile, tables, WIDTH: tl.constexpr, PRECISION: tl.constexpr):
         line_re = tl.reshape(line_re, (BLOCK_C * BINS, ROWS))
         line_im = tl.reshape(line_im, (BLOCK_C * BINS, ROWS))
         if APART:
-            im_sin = tl.reshape(product(line_im, column_sin, PRECISION), (BLOCK_C, BINS, ROWS))
-            re_cos = tl.reshape(product(line_re, column_cos, PRECISION), (BLOCK_C, BINS, ROWS))
+            im_sin = tl.reshape(times_table(line_im, column_sin, PRECISION), (BLOCK_C, BINS, ROWS))
+            re_cos = tl.reshape(times_table(line_re, column_cos, PRECISION), (BLOCK_C, BINS, ROWS))
             re = re_cos + tl.where(first, 0.0, im_sin)
             last_im = -tl.sum(tl.where(first, im_sin, 0.0), 1)
-            re_sin = tl.reshape(product(line_re, column_sin, PRECISION), (BLOCK_C, BINS, ROWS))
-            im_cos = tl.reshape(product(line_im, column_cos, PRECISION), (BLOCK_C, BINS, ROWS))
+            re_sin = tl.reshape(times_table(line_re, column_sin, PRECISION), (BLOCK_C, BINS, ROWS))
+            im_cos = tl.reshape(times_table(line_im, column_cos, PRECISION), (BLOCK_C, BINS, ROWS))
             im = tl.where(first, 0.0, im_cos) - re_sin
             last_re = tl.sum(tl.where(first, im_cos, 0.0), 1)
         else:
-            re = product(line_im, column_sin, PRECISION) + product(line_re, column_cos, PRECISION)
-            im = -product(line_re, column_sin, PRECISION) + product(line_im, column_cos, PRECISION)
+            re = times_table(line_im, column_sin, PRECISION) + times_table(
+                line_re, column_cos, PRECISION
+            )
+            im = -times_table(line_re, column_sin, PRECISION) + times_table(
+                line_im, column_cos, PRECISION
+            )
             re = tl.reshape(re, (BLOCK_C, BINS, ROWS))
             im = tl.reshape(im, (BLOCK_C, BINS, ROWS))
     return re, im, last_re, last_im
@@ -133,14 +143,16 @@ def grids_of(re, im, last_re, last_im, tables, WIDTH: tl.constexpr, PRECISION: t
         im = tl.reshape(im, (BLOCK_C * BINS, ROWS)).to(column_cos.dtype)
         source_re = tl.reshape(source_re, (BLOCK_C * BINS, ROWS)).to(column_cos.dtype)
         source_im = tl.reshape(source_im, (BLOCK_C * BINS, ROWS)).to(column_cos.dtype)
-        re = -product(im, column_sin, PRECISION) + product(re, column_cos, PRECISION)
-        im = product(source_re, column_sin, PRECISION) + product(source_im, column_cos, PRECISION)
+        re = -times_table(im, column_sin, PRECISION) + times_table(re, column_cos, PRECISION)
+        im = times_table(source_re, column_sin, PRECISION) + times_table(
+            source_im, column_cos, PRECISION
+        )
         re = tl.reshape(re.to(column_cos.dtype), (BLOCK_C, BINS, ROWS))
         im = tl.reshape(im.to(column_cos.dtype), (BLOCK_C, BINS, ROWS))
     # [BLOCK_C * ROWS, BINS] @ [BINS, COLUMNS]
     line_re = tl.reshape(tl.permute(re, (0, 2, 1)), (BLOCK_C * ROWS, BINS))
     line_im = tl.reshape(tl.permute(im, (0, 2, 1)), (BLOCK_C * ROWS, BINS))
-    lines = -product(line_im, row_sin, PRECISION) + product(line_re, row_cos, PRECISION)
+    lines = -times_table(line_im, row_sin, PRECISION) + times_table(line_re, row_cos, PRECISION)
     return tl.reshape(lines, (BLOCK_C, ROWS, COLUMNS))
 
 

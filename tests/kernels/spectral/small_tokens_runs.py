@@ -77,9 +77,10 @@ def run(
     *,
     backward: bool = True,
     wanted: tuple[bool, bool, bool] = (True, True, True),
+    target: Target = SM_90,
 ) -> Results:
     """Output and wanted gradients; everything allocated is poisoned and guarded."""
-    call = make_call(inputs, precision)
+    call = make_call(inputs, precision, target)
     allocations = _GuardedAllocations()
     empty, empty_like = torch.empty, torch.empty_like
     with (

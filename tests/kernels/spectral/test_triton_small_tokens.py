@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from dualwave.kernels.targets import TARGETS
+
 from .oracle import Problem, assert_within_budget, make_problem
 from .small_tokens_runs import Inputs, run, token_inputs
 
@@ -42,6 +44,13 @@ def test_output_and_gradients_equal_the_definition(grid):
 def test_every_dtype_and_precision(grid, dtype, precision):
     problem = make_problem(*grid, dtype=dtype)
     check(problem, dtype, precision, token_inputs(problem, dtype))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_configurations_of_every_target(target):
+    """They differ in whether the last of 17 bins is kept apart."""
+    problem = make_problem(17, 32, dtype=torch.float32)
+    check(problem, torch.float32, "tf32", token_inputs(problem, torch.float32), target=target)
 
 
 @pytest.mark.slow
