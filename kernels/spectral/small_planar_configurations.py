@@ -9,19 +9,19 @@ _LARGEST_FULL_PRECISION_FORWARD = 32
 _LARGEST_FULL_PRECISION_BACKWARD = 16
 _ROUNDED_PRECISIONS = ("fp16", "tf32")
 
-# Warps for tiles of 32 and of 64 rows. Chosen by compiling: fewer warps where both are free of
+# Warps for tiles of 16, 32 and 64 rows. Chosen by compiling: fewer warps where both are free of
 # spills.
 _FORWARD_WARPS = {
-    "sm_80": {32: 2, 64: 4},
-    "sm_90": {32: 2, 64: 4},
-    "sm_100": {32: 2, 64: 4},
-    "gfx942": {32: 2, 64: 4},
+    "sm_80": {16: 4, 32: 4, 64: 8},
+    "sm_90": {16: 4, 32: 4, 64: 4},
+    "sm_100": {16: 4, 32: 4, 64: 4},
+    "gfx942": {16: 1, 32: 2, 64: 4},
 }
 _BACKWARD_WARPS = {
-    "sm_80": {32: 4, 64: 8},
-    "sm_90": {32: 4, 64: 4},
-    "sm_100": {32: 4, 64: 8},
-    "gfx942": {32: 2, 64: 4},
+    "sm_80": {16: 4, 32: 4, 64: 8},
+    "sm_90": {16: 4, 32: 4, 64: 4},
+    "sm_100": {16: 4, 32: 4, 64: 8},
+    "gfx942": {16: 2, 32: 2, 64: 4},
 }
 # Spills 450 bytes in tf32 with 64 rows of more than 32 columns: that takes three kernels.
 _SPILLING_BACKWARD = {("sm_80", "tf32", 64, 64)}
@@ -75,12 +75,18 @@ def backward_configuration(
 
 def _configuration(height: int, width: int, warps: dict[int, int]) -> Configuration:
     image_rows = _power_of_two(height, at_least=1)
-    # Few rows waste few products on the zeros between the blocks of the column transform.
-    rows = 32 if 1 < image_rows <= 32 else 64
+    columns = _power_of_two(width, at_least=16)
+    # Few rows waste few products on the zeros between the blocks of the column transform. Wide
+    # stacks of many images need many registers for their offsets.
+    if image_rows > 32:
+        rows = 64
+    elif columns == 64:
+        rows = 16 if 1 < image_rows <= 16 else 32
+    else:
+        rows = 64 if image_rows == 1 else 32
     bins = _power_of_two(width // 2, at_least=16)
     if width % 2 == 1 and width // 2 + 1 > bins:
         bins *= 2
-    columns = _power_of_two(width, at_least=16)
     return Configuration(rows, image_rows, columns, bins, warps[rows])
 
 
