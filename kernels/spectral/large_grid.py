@@ -24,6 +24,7 @@ from dualwave.kernels.spectral.large_grid_configurations import (
 )
 from dualwave.kernels.spectral.large_grid_tables import (
     Factors,
+    TableNumbers,
     direct_table,
     factored_tables,
     factors_of,
@@ -193,7 +194,7 @@ def _factored_columns(call: Call, kernel: Any, grid: Tensor, rows: Rows) -> Laun
     assert factors is not None
     is_inverse = kernel is columns_inverse
     layout = replace(call, x=grid).layout
-    tile = column_tile(factors, channels, width, layout, is_inverse, call.precision, call.target)
+    tile = column_tile(factors, channels, width, layout, is_inverse, call.target)
     arguments = {
         "grid_ptr": grid,
         "real_ptr": rows[0],
@@ -204,7 +205,7 @@ def _factored_columns(call: Call, kernel: Any, grid: Tensor, rows: Rows) -> Laun
         "normalization": height**-0.5,
         "FIRST_BLOCK": tile.first_block,
         "SECOND_BLOCK": tile.second_block,
-        "SECOND_BINS": padded(factors.second // 2 + 1),
+        "SECOND_BINS": factors.second_bins,
         "BLOCK_C": tile.block_c,
         "BLOCK_W": tile.block_w,
         "PRECISION": call.precision,
@@ -283,7 +284,7 @@ def _direct(
         "source_imag_ptr": source[1],
         "result_real_ptr": result[0],
         "result_imag_ptr": result[1],
-        "table_ptr": direct_table(size, _table_dtype(call), call.x.device),
+        "table_ptr": direct_table(size, TableNumbers.of(call.precision), call.x.device),
         "channels": channels,
         "lines": lines,
         "normalization": size**-0.5,
@@ -308,7 +309,9 @@ def _direct(
 
 def _factored_arguments(call: Call, factors: Factors) -> dict[str, Any]:
     """A length's tables and factors."""
-    first, twiddle, second = factored_tables(factors, _table_dtype(call), call.x.device)
+    first, twiddle, second = factored_tables(
+        factors, TableNumbers.of(call.precision), call.x.device
+    )
     return {
         "first_ptr": first,
         "twiddle_ptr": twiddle,
@@ -318,10 +321,6 @@ def _factored_arguments(call: Call, factors: Factors) -> dict[str, Any]:
         "FIRST_PADDED": factors.first_padded,
         "SECOND_PADDED": factors.second_padded,
     }
-
-
-def _table_dtype(call: Call) -> torch.dtype:
-    return torch.float16 if call.precision == "fp16" else torch.float32
 
 
 def _strides(prefix: str, names: Sequence[str], strides: Sequence[int]) -> dict[str, int]:

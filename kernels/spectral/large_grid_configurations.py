@@ -41,30 +41,31 @@ class DirectTile:
     num_stages: int = 1
 
 
+# How many numbers a program of the column kernels may hold at once: forward, inverse.
+COLUMN_BUDGETS = {
+    "sm_80": (2048, 2048),
+    "sm_90": (8192, 8192),
+    "sm_100": (8192, 8192),
+    "gfx942": (4096, 2048),
+}
+
+
 def column_tile(
     factors: Factors,
     channels: int,
     width: int,
     layout: Layout,
-    inverse: bool,
-    precision: str,
+    is_inverse: bool,
     target: Target,
 ) -> ColumnTile:
     """The tile of `columns_forward`, or of `columns_inverse`."""
     first, second = factors.first_padded, factors.second_padded
-    budget = 8192 if precision in ("fp16", "tf32") else 4096
-    first_block, second_block = first, second
-    if inverse:
-        second_block = min(second, 16) if first > 1 else second
-        lines = budget // (first * second_block)
-    else:
-        first_block = min(first, 16)
-        lines = budget // (first_block * second)
-    lines = min(64, max(16 if first == 1 else 1, lines))
-    if inverse:
-        first_block = min(first, 16)
-    else:
-        second_block = min(second, 16) if first > 1 else second
+    first_block = min(first, 16)
+    second_block = second if first == 1 else 16
+    # Samples and bins that a program holds for each of its lines.
+    held = max(first * second_block, first_block * factors.second_bins)
+    budget = COLUMN_BUDGETS[target.name][is_inverse]
+    lines = min(64, max(16 if first == 1 else 1, budget // held))
     block_c, block_w = split_lines(lines, channels, width, layout)
     return ColumnTile(first_block, second_block, block_c, block_w, 8)
 
@@ -72,10 +73,13 @@ def column_tile(
 def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target) -> RowTile | None:
     """The tile of `rows_forward` or `rows_backward`; None where every tile would spill."""
     size = factors.first_padded * factors.second_padded
-    if size > 2048 and is_backward and target.name in ("sm_80", "sm_90"):
+    if is_backward and size > 2048 and target.backend == "cuda":
         return None
-    rows = max(16 if factors.first == 1 else 1, 2048 // size)
-    return RowTile(min(rows, 64), 16, 8)
+    # Two factors need more registers a number than one.
+    budget = 1024 if is_backward and factors.first > 1 else 2048
+    rows = max(16 if factors.first == 1 else 1, budget // size)
+    rows = min(rows, 64)
+    return RowTile(rows, 32 if size > 2048 else 16, 4 if rows * size <= 1024 else 8)
 
 
 def row_transform_tile(factors: Factors, precision: str, target: Target) -> RowTile:

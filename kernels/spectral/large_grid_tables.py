@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dualwave.kernels.spectral.tables import fourier_angles, to_table
+from dualwave.kernels.spectral.tables import fourier_angles, rounded_to_tf32, to_table
 
 LARGEST_FACTOR = 64
 
@@ -28,6 +28,11 @@ class Factors:
     def second_padded(self) -> int:
         """Columns of a tile."""
         return padded(self.second)
+
+    @property
+    def second_bins(self) -> int:
+        """Columns of a tile that hold half a spectrum: k2 up to second // 2, padded."""
+        return padded(self.second // 2 + 1)
 
 
 def padded(size: int) -> int:
@@ -66,15 +71,30 @@ def factors_of(size: int) -> Factors | None:
     )
 
 
+@dataclass(frozen=True)
+class TableNumbers:
+    """What the tables of a precision hold: "fp16" float16, others float32, "tf32" rounded to it."""
+
+    dtype: torch.dtype
+    is_rounded: bool
+
+    @classmethod
+    def of(cls, precision: str) -> "TableNumbers":
+        """The numbers for a precision of matrix products."""
+        dtype = torch.float16 if precision == "fp16" else torch.float32
+        return cls(dtype, precision == "tf32")
+
+
 @lru_cache(maxsize=64)
 def factored_tables(
-    factors: Factors, dtype: torch.dtype, device: torch.device
+    factors: Factors, numbers: TableNumbers, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotations of the first factor, between the two, and of the second factor.
 
     Args:
         factors: of the length.
-        dtype: of the first and last table, the operands of matrix products. The other is float32.
+        numbers: of the first and last table, the operands of matrix products. The other is always
+            float32.
         device: of all.
 
     Returns:
@@ -82,39 +102,41 @@ def factored_tables(
         in the padding.
     """
     first, second = np.arange(factors.first), np.arange(factors.second)
+    padded_first, padded_second = factors.first_padded, factors.second_padded
     return (
         _rotations(
             fourier_angles(first, first, factors.first),
-            (factors.first_padded, factors.first_padded),
-            dtype,
+            (padded_first, padded_first),
+            numbers,
             device,
         ),
         _rotations(
             fourier_angles(first, second, factors.first * factors.second),
-            (factors.first_padded, factors.second_padded),
-            torch.float32,
+            (padded_first, padded_second),
+            TableNumbers(torch.float32, is_rounded=False),
             device,
         ),
         _rotations(
             fourier_angles(second, second, factors.second),
-            (factors.second_padded, factors.second_padded),
-            dtype,
+            (padded_second, padded_second),
+            numbers,
             device,
         ),
     )
 
 
 @lru_cache(maxsize=8)  # one of length 4093 is 67 MB in float32
-def direct_table(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def direct_table(size: int, numbers: TableNumbers, device: torch.device) -> Tensor:
     """(2, size // 2 + 1, size): cosines, then sines of 2 pi k n / size."""
-    bins = np.arange(size // 2 + 1)
-    angles = fourier_angles(bins, np.arange(size), size)
-    return _rotations(angles, angles.shape, dtype, device)
+    angles = fourier_angles(np.arange(size // 2 + 1), np.arange(size), size)
+    return _rotations(angles, angles.shape, numbers, device)
 
 
 def _rotations(
-    angles: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    angles: np.ndarray, shape: tuple[int, ...], numbers: TableNumbers, device: torch.device
 ) -> Tensor:
     values = np.zeros((2, *shape))
     values[:, : angles.shape[0], : angles.shape[1]] = np.cos(angles), np.sin(angles)
-    return to_table(values, dtype, device)
+    if numbers.is_rounded:
+        values = rounded_to_tf32(values)
+    return to_table(values, numbers.dtype, device)

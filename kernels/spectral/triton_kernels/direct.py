@@ -101,11 +101,11 @@ def direct_forward(
         real, imag, unscale = scale_tile(real, imag, LINES, BLOCK_SAMPLES, PRECISION)
         # [samples, bins]
         cosine, sine = load_direct_table(table_ptr, bin[None, :], sample[:, None], SIZE)
-        real_cosine += product(real, cosine, PRECISION) * unscale
-        real_sine += product(real, sine, PRECISION) * unscale
+        real_cosine += product(real, cosine, PRECISION, False, True) * unscale
+        real_sine += product(real, sine, PRECISION, False, True) * unscale
         if not IS_REAL:
-            imag_cosine += product(imag, cosine, PRECISION) * unscale
-            imag_sine += product(imag, sine, PRECISION) * unscale
+            imag_cosine += product(imag, cosine, PRECISION, False, True) * unscale
+            imag_sine += product(imag, sine, PRECISION, False, True) * unscale
 
     begin = line_offsets(
         batch, channel, line, result_stride_b, result_stride_c, result_stride_line
@@ -187,13 +187,17 @@ def direct_inverse(
         even, odd, unscale = scale_tile(
             real + mirror_real, imag - mirror_imag, LINES, BLOCK_BINS, PRECISION
         )
-        samples = product(even, cosine, PRECISION) - product(odd, sine, PRECISION)
+        samples = product(even, cosine, PRECISION, False, True) - product(
+            odd, sine, PRECISION, False, True
+        )
         total_real += samples * unscale
         if not IS_REAL:
             even, odd, unscale = scale_tile(
                 imag + mirror_imag, real - mirror_real, LINES, BLOCK_BINS, PRECISION
             )
-            samples = product(even, cosine, PRECISION) + product(odd, sine, PRECISION)
+            samples = product(even, cosine, PRECISION, False, True) + product(
+                odd, sine, PRECISION, False, True
+            )
             total_imag += samples * unscale
 
     begin = line_offsets(

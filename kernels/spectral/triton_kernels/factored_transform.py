@@ -25,23 +25,41 @@ def load_rotations(table_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.con
 
 
 @triton.jit
-def rotate(real, imag, cosine, sine):
-    """Multiply by exp(-i angle), element by element."""
-    return real * cosine + imag * sine, imag * cosine - real * sine
+def rotate(real, imag, cosine, sine, INVERSE: tl.constexpr):
+    """Multiply by exp(-i angle), or exp(i angle) if INVERSE, element by element."""
+    if INVERSE:
+        return real * cosine - imag * sine, imag * cosine + real * sine
+    else:
+        return real * cosine + imag * sine, imag * cosine - real * sine
 
 
 @triton.jit
-def product_from_left(cosine, sine, real, imag, PRECISION: tl.constexpr):
-    """The matrix exp(-i angle) times a complex tile."""
-    new_real = product(cosine, real, PRECISION) + product(sine, imag, PRECISION)
-    return new_real, product(cosine, imag, PRECISION) - product(sine, real, PRECISION)
+def product_from_left(cosine, sine, real, imag, INVERSE: tl.constexpr, PRECISION: tl.constexpr):
+    """The matrix exp(-i angle), or exp(i angle) if INVERSE, times a complex tile.
+
+    Tables for tf32 are rounded already (`large_grid_tables`).
+    """
+    real_cosine = product(cosine, real, PRECISION, True, False)
+    imag_cosine = product(cosine, imag, PRECISION, True, False)
+    real_sine = product(sine, real, PRECISION, True, False)
+    imag_sine = product(sine, imag, PRECISION, True, False)
+    if INVERSE:
+        return real_cosine - imag_sine, imag_cosine + real_sine
+    else:
+        return real_cosine + imag_sine, imag_cosine - real_sine
 
 
 @triton.jit
-def product_from_right(real, imag, cosine, sine, PRECISION: tl.constexpr):
-    """A complex tile times the matrix exp(-i angle)."""
-    new_real = product(real, cosine, PRECISION) + product(imag, sine, PRECISION)
-    return new_real, product(imag, cosine, PRECISION) - product(real, sine, PRECISION)
+def product_from_right(real, imag, cosine, sine, INVERSE: tl.constexpr, PRECISION: tl.constexpr):
+    """A complex tile times the matrix exp(-i angle), or exp(i angle) if INVERSE."""
+    real_cosine = product(real, cosine, PRECISION, False, True)
+    imag_cosine = product(imag, cosine, PRECISION, False, True)
+    real_sine = product(real, sine, PRECISION, False, True)
+    imag_sine = product(imag, sine, PRECISION, False, True)
+    if INVERSE:
+        return real_cosine - imag_sine, imag_cosine + real_sine
+    else:
+        return real_cosine + imag_sine, imag_cosine - real_sine
 
 
 @triton.jit
@@ -113,10 +131,11 @@ def bins_of_block(
         # [first, lines * second]
         real = tl.reshape(real, [FIRST, LINES * SECOND_BLOCK])
         if IS_REAL:
-            real, imag = product(cosine, real, PRECISION), -product(sine, real, PRECISION)
+            imag = -product(sine, real, PRECISION, True, False)
+            real = product(cosine, real, PRECISION, True, False)
         else:
             imag = tl.reshape(imag, [FIRST, LINES * SECOND_BLOCK])
-            real, imag = product_from_left(cosine, sine, real, imag, PRECISION)
+            real, imag = product_from_left(cosine, sine, real, imag, False, PRECISION)
         cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST, SECOND)
         # [first, lines, second]
         real, imag = rotate(
@@ -124,15 +143,17 @@ def bins_of_block(
             tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
             cosine[:, None, :],
             sine[:, None, :],
+            False,
         )
     cosine, sine = load_rotations(second_ptr, n2, tl.arange(0, SECOND_BINS), SECOND, SECOND)
     # [first * lines, second]
     real = tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BLOCK])
     if IS_REAL and FIRST == 1:
-        real, imag = product(real, cosine, PRECISION), -product(real, sine, PRECISION)
+        imag = -product(real, sine, PRECISION, False, True)
+        real = product(real, cosine, PRECISION, False, True)
     else:
         imag = tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BLOCK])
-        real, imag = product_from_right(real, imag, cosine, sine, PRECISION)
+        real, imag = product_from_right(real, imag, cosine, sine, False, PRECISION)
     real = tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BINS])
     imag = tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BINS])
     if PRECISION == "fp16":
@@ -179,10 +200,11 @@ def samples_of_block(
     real = tl.reshape(real, [FIRST_BLOCK * LINES, SECOND_BINS])
     imag = tl.reshape(imag, [FIRST_BLOCK * LINES, SECOND_BINS])
     if IS_REAL and FIRST == 1:
-        real = product(real, cosine, PRECISION) - product(imag, sine, PRECISION)
+        real = product(real, cosine, PRECISION, False, True)
+        real -= product(imag, sine, PRECISION, False, True)
         imag = real
     else:
-        real, imag = product_from_right(real, imag, cosine, -sine, PRECISION)
+        real, imag = product_from_right(real, imag, cosine, sine, True, PRECISION)
     if FIRST > 1:
         cosine, sine = load_rotations(twiddle_ptr, k1, n2, FIRST, SECOND)
         # [first, lines, second]
@@ -190,17 +212,19 @@ def samples_of_block(
             tl.reshape(real, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
             tl.reshape(imag, [FIRST_BLOCK, LINES, SECOND_BLOCK]),
             cosine[:, None, :],
-            -sine[:, None, :],
+            sine[:, None, :],
+            True,
         )
         cosine, sine = load_rotations(first_ptr, tl.arange(0, FIRST), k1, FIRST, FIRST)
         # [first, lines * second]
         real = tl.reshape(real, [FIRST_BLOCK, LINES * SECOND_BLOCK])
         imag = tl.reshape(imag, [FIRST_BLOCK, LINES * SECOND_BLOCK])
         if IS_REAL:
-            real = product(cosine, real, PRECISION) - product(sine, imag, PRECISION)
+            real = product(cosine, real, PRECISION, True, False)
+            real -= product(sine, imag, PRECISION, True, False)
             imag = real
         else:
-            real, imag = product_from_left(cosine, -sine, real, imag, PRECISION)
+            real, imag = product_from_left(cosine, sine, real, imag, True, PRECISION)
     real = tl.reshape(real, [FIRST, LINES, SECOND_BLOCK])
     imag = tl.reshape(imag, [FIRST, LINES, SECOND_BLOCK])
     if PRECISION == "fp16":
