@@ -66,11 +66,9 @@ def plan_backward(call: Call, grad_out: Tensor, wanted: tuple[bool, bool, bool])
     grad_x = torch.empty_like(call.x) if wants_x else None
     bias_parts = temperature_parts = None
     if wants_bias:
-        shape = (batch, channels, height, width // 2 + 1)
-        bias_parts = torch.empty(shape, dtype=torch.float32, device=call.x.device)
+        bias_parts = _empty(call, batch, channels, height, width // 2 + 1)
     if wants_temperature:
-        shape = (batch, channels, height // 2 + 1)
-        temperature_parts = torch.empty(shape, dtype=torch.float32, device=call.x.device)
+        temperature_parts = _empty(call, batch, channels, height // 2 + 1)
     launches = [
         _columns(call, call.x, rows),
         _columns(call, grad_out, grad_rows),
@@ -81,13 +79,14 @@ def plan_backward(call: Call, grad_out: Tensor, wanted: tuple[bool, bool, bool])
     return BackwardPlan(launches, grad_x, bias_parts, temperature_parts)
 
 
+def _empty(call: Call, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float32, device=call.x.device)
+
+
 def _empty_rows(call: Call) -> Rows:
     batch, channels, height, width = call.x.shape
     shape = (batch, channels, height // 2 + 1, width)
-    return (
-        torch.empty(shape, dtype=torch.float32, device=call.x.device),
-        torch.empty(shape, dtype=torch.float32, device=call.x.device),
-    )
+    return _empty(call, *shape), _empty(call, *shape)
 
 
 def _columns(call: Call, grid: Tensor, rows: Rows) -> Launch:
@@ -158,7 +157,7 @@ def _row_tile(call: Call, is_backward: bool) -> RowTile | None:
     factors = factors_of(call.x.shape[3])
     if factors is None:
         return None
-    return row_tile(factors, is_backward, call.precision, call.target)
+    return row_tile(factors, is_backward, call.target)
 
 
 def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Launch:
@@ -168,7 +167,7 @@ def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Laun
     if factors is None:
         kernel = direct_inverse if is_inverse else direct_forward
         return _direct(call, kernel, source, result, axis=3)
-    tile = row_transform_tile(factors, call.precision, call.target)
+    tile = row_transform_tile(factors)
     rows = batch * channels * (height // 2 + 1)
     arguments = {
         "source_real_ptr": source[0],
@@ -276,7 +275,7 @@ def _direct(
     batch, channels, height, width = call.x.shape
     size, lines = (height, width) if axis == 2 else (width, height // 2 + 1)
     layout = replace(call, x=result[0] if is_inverse else source[0]).layout
-    tile = direct_tile(channels, lines, layout, call.precision, call.target)
+    tile = direct_tile(channels, lines, layout, is_inverse, call.target)
     # Strides of batch, channel, lines and along the lines.
     order = (0, 1, 5 - axis, axis)
     arguments = {

@@ -70,7 +70,7 @@ def column_tile(
     return ColumnTile(first_block, second_block, block_c, block_w, 8)
 
 
-def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target) -> RowTile | None:
+def row_tile(factors: Factors, is_backward: bool, target: Target) -> RowTile | None:
     """The tile of `rows_forward` or `rows_backward`; None where every tile would spill."""
     size = factors.first_padded * factors.second_padded
     if is_backward and size > 2048 and target.backend == "cuda":
@@ -79,10 +79,11 @@ def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target
     budget = 1024 if is_backward and factors.first > 1 else 2048
     rows = max(16 if factors.first == 1 else 1, budget // size)
     rows = min(rows, 64)
-    return RowTile(rows, 32 if size > 2048 else 16, 4 if rows * size <= 1024 else 8)
+    second_block = 32 if size > 2048 and target.name == "sm_100" else 16
+    return RowTile(rows, second_block, 4 if rows * size <= 1024 else 8)
 
 
-def row_transform_tile(factors: Factors, precision: str, target: Target) -> RowTile:
+def row_transform_tile(factors: Factors) -> RowTile:
     """The tile of `rows_transform`."""
     size = factors.first_padded * factors.second_padded
     rows = max(16 if factors.first == 1 else 1, 4096 // size)
@@ -95,11 +96,16 @@ def filter_tile(width: int) -> RowTile:
 
 
 def direct_tile(
-    channels: int, lines: int, layout: Layout, precision: str, target: Target
+    channels: int, lines: int, layout: Layout, is_inverse: bool, target: Target
 ) -> DirectTile:
-    """The tile of `direct_forward` and `direct_inverse`."""
+    """The tile of `direct_forward`, or of `direct_inverse`."""
     block_c, block_lines = split_lines(64, channels, lines, layout)
-    return DirectTile(block_c, block_lines, 64, 32, 8)
+    bins, samples = (32, 64) if is_inverse else (32, 32)
+    if is_inverse and target.name == "sm_80":
+        samples = 32
+    elif not is_inverse and target.name == "gfx942":
+        bins, samples = 64, 16
+    return DirectTile(block_c, block_lines, bins, samples, 8)
 
 
 def split_lines(count: int, channels: int, lines: int, layout: Layout) -> tuple[int, int]:
