@@ -41,12 +41,13 @@ class DirectTile:
     num_stages: int = 1
 
 
-# How many numbers a program of the column kernels may hold at once: forward, inverse.
+# How many numbers a program of the column kernels may hold at once, forward and inverse, found by
+# compiling ahead of time: with columns of one channel only, and with those of several.
 COLUMN_BUDGETS = {
-    "sm_80": (2048, 2048),
-    "sm_90": (8192, 8192),
-    "sm_100": (8192, 8192),
-    "gfx942": (4096, 2048),
+    "sm_80": ((2048, 2048), (2048, 1024)),
+    "sm_90": ((8192, 8192), (8192, 8192)),
+    "sm_100": ((8192, 8192), (8192, 8192)),
+    "gfx942": ((4096, 2048), (2048, 2048)),
 }
 
 
@@ -64,10 +65,21 @@ def column_tile(
     second_block = second if first == 1 else 16
     # Samples and bins that a program holds for each of its lines.
     held = max(first * second_block, first_block * factors.second_bins)
-    budget = COLUMN_BUDGETS[target.name][is_inverse]
-    lines = min(64, max(16 if first == 1 else 1, budget // held))
-    block_c, block_w = split_lines(lines, channels, width, layout)
+    of_one_channel, of_several = COLUMN_BUDGETS[target.name]
+    budget = of_one_channel[is_inverse]
+    block_c, block_w = split_lines(_lines_within(budget, held, first), channels, width, layout)
+    if block_c > 1:
+        budget = of_several[is_inverse]
+        if is_inverse and first > 32:
+            budget = min(budget, 4096)
+        lines = _lines_within(budget, held, first)
+        block_c, block_w = split_lines(lines, channels, width, layout)
     return ColumnTile(first_block, second_block, block_c, block_w, 8)
+
+
+def _lines_within(budget: int, held: int, first: int) -> int:
+    """Lines of a tile; without a first factor a product needs 16."""
+    return min(64, max(16 if first == 1 else 1, budget // held))
 
 
 def row_tile(factors: Factors, is_backward: bool, target: Target) -> RowTile | None:
@@ -101,9 +113,9 @@ def direct_tile(
     """The tile of `direct_forward`, or of `direct_inverse`."""
     block_c, block_lines = split_lines(64, channels, lines, layout)
     bins, samples = (32, 64) if is_inverse else (32, 32)
-    if is_inverse and target.name == "sm_80":
-        samples = 32
-    elif not is_inverse and target.name == "gfx942":
+    if target.name == "sm_80":
+        samples = 32 if is_inverse else 16
+    elif not is_inverse and target.name != "sm_90":
         bins, samples = 64, 16
     return DirectTile(block_c, block_lines, bins, samples, 8)
 
