@@ -37,6 +37,13 @@ evaluation = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(evaluation, name="eval")
+bench = typer.Typer(
+    help="Measure the kernels.",
+    no_args_is_help=True,
+    context_settings=_CONTEXT,
+    rich_markup_mode=None,
+)
+app.add_typer(bench, name="bench")
 
 Overrides = Annotated[
     list[str] | None,
@@ -182,6 +189,47 @@ def evaluate_checkpoint(
         batch_size=batch_size,
         seed=seed,
     )
+
+
+@bench.callback()
+def _bench() -> None:
+    pass
+
+
+@bench.command("compile")
+def bench_compile(
+    full: Annotated[
+        bool, typer.Option("--full", help="Every variant instead of the default set: many minutes.")
+    ] = False,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="sm_80, sm_90, sm_100 or gfx942; may be given again. All of them by default.",
+            show_default=False,
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows there as well.")
+    ] = None,
+) -> None:
+    """Compile every kernel for every target; no accelerator is needed.
+
+    Prints registers, spills, shared memory and matrix instructions, and ends with exit code 1 where
+    a kernel spills, takes more shared memory than there is, or misses the matrix units. Results are
+    cached by source, so a second run takes seconds.
+
+    \b
+    Examples:
+      dualwave bench compile
+      dualwave bench compile --target sm_90 --json kernels.json
+    """
+    # Kernels are interpreted, not compiled, where this is set when they are imported.
+    os.environ.pop("TRITON_INTERPRET", None)
+    from dualwave.bench_compile import bench_compile as compile_kernels
+
+    if not compile_kernels(target or [], full=full, json_file=json_file):
+        raise typer.Exit(1)
 
 
 @app.command()

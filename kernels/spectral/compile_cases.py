@@ -1,0 +1,90 @@
+"""The calls of spectral attention that the compile gate plans and compiles."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from dualwave.kernels.compile_gate_judgement import CompileCase
+from dualwave.kernels.launch import Launch
+from dualwave.kernels.spectral.planning import plan_backward, plan_forward
+from dualwave.kernels.spectral.plans import Call, Layout
+from dualwave.kernels.targets import Target
+
+_BATCH = 8
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """What is called: a grid in a layout, and in which precisions of the products."""
+
+    height: int
+    width: int
+    layout: Layout
+    precisions: tuple[str, ...] = ("fp16", "tf32")
+    channels: int = 768
+
+
+_DEFAULT = (
+    _Sizes(14, 14, "planar", ("fp16", "tf32", "tf32x3", "ieee")),
+    _Sizes(14, 14, "tokens", ("fp16", "tf32", "tf32x3", "ieee")),
+    _Sizes(32, 32, "planar"),
+    _Sizes(32, 32, "tokens"),
+    _Sizes(64, 64, "planar"),
+    _Sizes(64, 64, "tokens"),
+    _Sizes(128, 128, "planar", channels=384),
+    _Sizes(67, 67, "planar"),
+    _Sizes(2, 4096, "planar"),
+)
+
+
+def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
+    """Forward and backward of each call, with a bias for all rows and all gradients.
+
+    Args:
+        target: what to plan for.
+        full: more sizes, and every variant of the arguments.
+    """
+    for sizes in _DEFAULT:
+        for precision in sizes.precisions:
+            if target.backend == "hip" and precision == "tf32x3":
+                continue
+            yield from _cases(sizes, precision, target)
+
+
+def _cases(sizes: _Sizes, precision: str, target: Target) -> Iterator[CompileCase]:
+    dtype = torch.bfloat16 if precision == "fp16" else torch.float32
+    x = _meta(sizes, (sizes.height, sizes.width), dtype)
+    bias = _meta(sizes, (1, sizes.width // 2 + 1), torch.float32)
+    call = Call(x, bias, torch.empty((), device="meta"), 1.0, precision, target)
+    passes = {
+        "forward": plan_forward(call).launches,
+        "backward": plan_backward(call, torch.empty_like(x), (True, True, True)).launches,
+    }
+    for direction, launches in passes.items():
+        config = f"{sizes.height}x{sizes.width} {sizes.layout} {precision} {direction}"
+        for launch in launches:
+            yield CompileCase(
+                config,
+                launch,
+                spill_ceiling=0 if precision in ("fp16", "tf32") else 100000,
+                needs_tensor_cores=_has_products(launch) and _has_units(precision, target),
+            )
+
+
+def _meta(sizes: _Sizes, grid: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor (B, C, *grid) in a layout, without data."""
+    if sizes.layout == "planar":
+        return torch.empty(_BATCH, sizes.channels, *grid, dtype=dtype, device="meta")
+    tokens = torch.empty(_BATCH, *grid, sizes.channels, dtype=dtype, device="meta")
+    return tokens.permute(0, 3, 1, 2)
+
+
+def _has_products(launch: Launch) -> bool:
+    """All kernels have some, but a filter of rows that are transformed already."""
+    return bool(launch.arguments.get("TRANSFORM", True))
+
+
+def _has_units(precision: str, target: Target) -> bool:
+    """NVIDIA's matrix units round float32 operands."""
+    return target.backend == "hip" or precision != "ieee"
