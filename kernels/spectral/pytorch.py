@@ -1,133 +1,61 @@
-"""Spectral-power softmax attention in PyTorch operations; gradients by autograd.
+"""Spectral-power softmax attention in PyTorch operations, with the closed-form backward.
 
-Two exact forms of the same transform. A grid of at most `LARGEST_DENSE_GRID` tokens goes through
-two real matrix products with the dense two-dimensional DFT (O(n^2) arithmetic for n tokens, but
-no complex numbers and one product a side, which is faster there); a larger one goes through
-`torch.fft` (O(n log n)).
+Two exact forms of the same transform; the choice is a function of layout and shape alone:
+
+- *Products*, for token layout (channels adjacent) where ``H + W // 2 <= LARGEST_PRODUCT_SUM``: real
+  matrix products along rows, then along columns, real and imaginary parts apart. The batch is
+  walked in blocks of about `BLOCK_BYTES`, so that the passes over intermediates stay in cache;
+  torch.compile, which fuses those passes instead, gets the whole batch.
+- *FFT*, for everything else: torch.fft over grids whose W is adjacent, which is the order that it
+  brings its input into anyway, so the passes over the spectrum are contiguous too. Its result is
+  in that memory order, as torch.fft's own is.
+
+Measured on two cores of an AMD EPYC with AVX-512, 1 December 2026, float32, forward and backward,
+against the torch.fft chain of the definition differentiated by autograd (times its speed):
+14x14x384 products 1.9, FFT 1.0; 16x16x768 2.0 and 1.3; 32x32x384 1.6 and 1.5; 64x64x256 0.8 and
+1.3.
 """
 
 import math
-from functools import lru_cache
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from einops import rearrange
 from torch import Tensor
 
-LARGEST_DENSE_GRID = 256
+from dualwave.kernels.spectral.pytorch_fft import fft_backward, fft_forward
+from dualwave.kernels.spectral.pytorch_products import product_backward, product_forward
 
+LARGEST_PRODUCT_SUM = 48
+BLOCK_BYTES = 2 * 2**20
 
-def spectral_attention_pytorch(
-    x: Tensor, grid: tuple[int, int], temperature: float | Tensor, bias: Tensor | None
-) -> Tensor:
-    """Filter token grids; see `dualwave.kernels.spectral.spectral_attention`.
-
-    Args:
-        x: (B, N, C) with N = H * W, float32 or float64.
-        grid: (H, W).
-        temperature: a number or a scalar tensor.
-        bias: broadcastable to (B, H, K, C) with K = W // 2 + 1, or None.
-
-    Returns:
-        (B, N, C), the dtype of ``x``.
-    """
-    height, width = grid
-    if x.numel() == 0:
-        return x.clone()  # some FFT libraries refuse an empty batch
-    if height * width <= LARGEST_DENSE_GRID:
-        return _by_dense_dft(x, height, width, temperature, bias)
-    return _by_fft(x, height, width, temperature, bias)
-
-
-def _row_softmax(power: Tensor, temperature: float | Tensor, bias: Tensor | None) -> Tensor:
-    """Softmax over the K frequencies of each row; ``power`` is (B, H, K, C)."""
-    logits = power * temperature
-    if bias is not None:
-        logits = logits + bias
-    return torch.softmax(logits, dim=2)
-
-
-def _by_dense_dft(
-    x: Tensor, height: int, width: int, temperature: float | Tensor, bias: Tensor | None
-) -> Tensor:
-    half_width = width // 2 + 1
-    analysis, synthesis = _dense_dft_tables(height, width, x.dtype, x.device)
-    # (2 * H * K, N) @ (B, N, C): first all real parts, then all imaginary parts
-    spectrum = rearrange(
-        analysis @ x, "b (part h k) c -> part b h k c", part=2, h=height, k=half_width
-    )
-    weights = _row_softmax(spectrum.square().sum(dim=0), temperature, bias)
-    filtered = rearrange(spectrum * weights, "part b h k c -> b (part h k) c")
-    return synthesis @ filtered
-
-
-@lru_cache(maxsize=64)
-def _dense_dft_tables(
-    height: int, width: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The half spectrum of a grid as a real matrix, and the way back.
-
-    The way back takes only the real part of the last transform, which averages the rows m and -m
-    in the columns k = 0 and W / 2 by itself. Built in float64, kept for the life of the process.
-
-    Returns:
-        analysis (2 * H * K, H * W) and synthesis (H * W, 2 * H * K).
-    """
-    half_width = width // 2 + 1
-    rows, columns = np.arange(height), np.arange(width)
-    # phase[m, k, h, w] = 2 pi (m h / H + k w / W), reduced to one turn in integers first
-    row_turns = (np.outer(rows, rows) % height) / height
-    column_turns = (np.outer(columns[:half_width], columns) % width) / width
-    phase = 2 * math.pi * (row_turns[:, None, :, None] + column_turns[None, :, None, :])
-    phase = rearrange(phase, "m k h w -> (m k) (h w)")
-    scale = 1 / math.sqrt(height * width)
-    cosine, sine = np.cos(phase) * scale, np.sin(phase) * scale
-
-    twins = np.full(half_width, 2.0)
-    twins[0] = 1.0
-    if width % 2 == 0:
-        twins[-1] = 1.0
-    twins_of_bin = np.tile(twins, height)[:, None]
-
-    analysis = np.concatenate([cosine, -sine])
-    synthesis = np.concatenate([cosine * twins_of_bin, -sine * twins_of_bin]).T
-    # A table made under inference_mode could never be used in training again.
-    with torch.inference_mode(False):
-        return (
-            torch.as_tensor(analysis, dtype=dtype, device=device),
-            torch.as_tensor(np.ascontiguousarray(synthesis), dtype=dtype, device=device),
-        )
-
-
-def _by_fft(
-    x: Tensor, height: int, width: int, temperature: float | Tensor, bias: Tensor | None
-) -> Tensor:
-    half_width = width // 2 + 1
-    grids = rearrange(x, "b (h w) c -> b h w c", h=height, w=width)
-    spectrum = torch.fft.rfft2(grids, dim=(1, 2), norm="ortho")
-    power = spectrum.real.square() + spectrum.imag.square()
-    weights = _row_softmax(power, temperature, bias)
-    # irfft2 of a spectrum that is not Hermitian differs between backends, so make it Hermitian.
-    self_mirrored = [0, half_width - 1] if width % 2 == 0 and width > 1 else [0]
-    is_self_mirrored = torch.zeros(half_width, 1, dtype=torch.bool, device=x.device)
-    is_self_mirrored[self_mirrored] = True
-    of_negative_rows = torch.roll(torch.flip(weights, dims=(1,)), shifts=1, dims=1)
-    weights = torch.where(is_self_mirrored, (weights + of_negative_rows) / 2, weights)
-    filtered = torch.fft.irfft2(spectrum * weights, s=(height, width), dim=(1, 2), norm="ortho")
-    return rearrange(filtered, "b h w c -> b (h w) c")
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def spectral_forward_pytorch(
     x: Tensor, bias: Tensor | None, temperature: Tensor | None, temperature_value: float
 ) -> Tensor:
-    """Interim form of the canonical forward pass, until the closed form replaces it."""
-    height, width = x.shape[2:]
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    tokens = rearrange(x.to(dtype), "b c h w -> b (h w) c")
-    token_bias = None if bias is None else rearrange(bias.to(dtype), "b c h k -> b h k c")
+    """Filter grids; the arguments are those of `dualwave.kernels.spectral.plans.Call`.
+
+    Args:
+        x: (B, C, H, W), any strides, any floating-point dtype; 16 bits are computed in float32.
+        bias: each dimension 1 or that of (B, C, H, K), K = W // 2 + 1, or None.
+        temperature: a tensor of no dimensions, or None.
+        temperature_value: the temperature if ``temperature`` is None.
+
+    Returns:
+        (B, C, H, W), the dtype of ``x``; the strides are those that the form gives.
+    """
+    if x.numel() == 0:
+        return torch.empty_like(x)
     scale = temperature_value if temperature is None else temperature
-    filtered = spectral_attention_pytorch(tokens, (height, width), scale, token_bias)
-    return rearrange(filtered, "b (h w) c -> b c h w", h=height).to(x.dtype)
+    if not uses_products(x):
+        return fft_forward(_computed(x), _computed_bias(bias, x), scale).to(x.dtype)
+    grids, token_bias = _channels_last(x), _channels_last_bias(bias, x)
+    blocks = [
+        product_forward(_computed(grids[block]), _block_of(token_bias, block), scale).to(x.dtype)
+        for block in _blocks(x)
+    ]
+    return _joined(blocks).permute(0, 3, 1, 2)
 
 
 def spectral_backward_pytorch(
@@ -136,15 +64,104 @@ def spectral_backward_pytorch(
     bias: Tensor | None,
     temperature: Tensor | None,
     temperature_value: float,
-    wanted: tuple[bool, bool, bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Interim form of the canonical backward pass, until the closed form replaces it."""
-    with torch.enable_grad():
-        leaves = [
-            None if t is None else t.detach().requires_grad_(w)
-            for t, w in zip((x, bias, temperature), wanted, strict=True)
+    wanted: Sequence[bool],
+) -> Gradients:
+    """The gradients of x, bias and temperature; None where they are not wanted.
+
+    Args:
+        grad_out: (B, C, H, W), any strides.
+        x: as forward.
+        bias: as forward.
+        temperature: as forward.
+        temperature_value: as forward.
+        wanted: whether the gradients of x, bias and temperature are needed.
+    """
+    inputs = (x, bias, temperature)
+    if x.numel() == 0:
+        zeros = [
+            torch.zeros_like(tensor) if is_wanted and tensor is not None else None
+            for tensor, is_wanted in zip(inputs, wanted, strict=True)
         ]
-        y = spectral_forward_pytorch(leaves[0], leaves[1], leaves[2], temperature_value)
-        needed = [leaf for leaf, w in zip(leaves, wanted, strict=True) if w]
-        found = iter(torch.autograd.grad(y, needed, grad_out))
-    return tuple(next(found) if w else None for w in wanted)
+        return _cast(zeros, inputs)
+    scale = temperature_value if temperature is None else temperature
+    if not uses_products(x):
+        grads = fft_backward(
+            _computed(grad_out), _computed(x), _computed_bias(bias, x), scale, wanted
+        )
+        return _cast(grads, inputs)
+    grids, grad_grids = _channels_last(x), _channels_last(grad_out)
+    token_bias = _channels_last_bias(bias, x)
+    parts = [
+        product_backward(
+            _computed(grad_grids[block]),
+            _computed(grids[block]),
+            _block_of(token_bias, block),
+            scale,
+            wanted,
+        )
+        for block in _blocks(x)
+    ]
+    grad_x = grad_bias = grad_temperature = None
+    if wanted[0]:
+        grad_x = _joined([part[0].to(x.dtype) for part in parts]).permute(0, 3, 1, 2)
+    if wanted[1] and bias is not None:
+        bias_parts = [part[1] for part in parts]
+        joined = sum(bias_parts) if bias.shape[0] == 1 else _joined(bias_parts)
+        grad_bias = joined.permute(0, 3, 1, 2)
+    if wanted[2]:
+        grad_temperature = sum(part[2] for part in parts)
+    return _cast((grad_x, grad_bias, grad_temperature), inputs)
+
+
+def uses_products(x: Tensor) -> bool:
+    """Whether a call takes the form of matrix products rather than torch.fft's."""
+    height, width = x.shape[2:]
+    channels_adjacent = x.shape[1] > 1 and x.stride(1) == 1
+    return channels_adjacent and height + width // 2 <= LARGEST_PRODUCT_SUM
+
+
+def _blocks(x: Tensor) -> list[slice]:
+    """Parts of the batch that are worked on one after the other."""
+    if torch.compiler.is_compiling():
+        return [slice(None)]
+    batch, channels, height, width = x.shape
+    size = math.ceil(BLOCK_BYTES / (4 * channels * height * width))
+    return [slice(start, start + size) for start in range(0, batch, size)]
+
+
+def _joined(blocks: list[Tensor]) -> Tensor:
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+
+def _block_of(bias: Tensor | None, block: slice) -> Tensor | None:
+    return bias if bias is None or bias.shape[0] == 1 else bias[block]
+
+
+def _computed(tensor: Tensor) -> Tensor:
+    """Sixteen bits hold neither |X|^2 nor the softmax's sums."""
+    return tensor.float() if tensor.dtype.itemsize == 2 else tensor
+
+
+def _computed_bias(bias: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if bias is None else bias.to(_computed_dtype(x))
+
+
+def _computed_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _channels_last(grids: Tensor) -> Tensor:
+    return grids.permute(0, 2, 3, 1)
+
+
+def _channels_last_bias(bias: Tensor | None, x: Tensor) -> Tensor | None:
+    return None if bias is None else _channels_last(bias).to(_computed_dtype(x))
+
+
+def _cast(grads: Sequence[Tensor | None], inputs: Sequence[Tensor | None]) -> Gradients:
+    """Each gradient in the dtype of what it belongs to."""
+    cast = [
+        None if grad is None or tensor is None else grad.to(tensor.dtype)
+        for grad, tensor in zip(grads, inputs, strict=True)
+    ]
+    return cast[0], cast[1], cast[2]

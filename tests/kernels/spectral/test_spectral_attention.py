@@ -14,11 +14,10 @@ GRIDS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["dense", "fft"])
+@pytest.fixture(params=["products", "fft"])
 def form(request, monkeypatch):
     """Send every grid through one of the two forms."""
-    limit = 10**9 if request.param == "dense" else 0
-    monkeypatch.setattr(pytorch_form, "LARGEST_DENSE_GRID", limit)
+    monkeypatch.setattr(pytorch_form, "uses_products", lambda x: request.param == "products")
     return request.param
 
 
