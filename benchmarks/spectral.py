@@ -5,8 +5,8 @@
 Prints tables, and writes them with the command and the machine into a JSON file if asked. Nothing
 is timed before the values are checked against the float64 definition.
 
-Each device has a module with ``measure() -> dict``: it prints its tables, returns what goes into the
-JSON file, and raises SystemExit before timing anything if a value is wrong.
+Each device has a module with ``measure() -> dict``: it prints its tables, returns what goes into
+the JSON file, and raises SystemExit before timing anything if a value is wrong.
 """
 
 import argparse
