@@ -88,8 +88,10 @@ def spectral_attention(
     if bias is not None and bias.device != x.device:
         raise ValueError(f"bias is on {bias.device} and x on {x.device}: move one to the other.")
 
-    canonical = _planar_to_canonical if grid is None else _tokens_to_canonical
-    values, logit_bias = canonical(x, grid, bias)
+    if grid is None:
+        values, logit_bias = _planar_to_canonical(x, bias)
+    else:
+        values, logit_bias = _tokens_to_canonical(x, grid, bias)
     result = SpectralAttention.apply(
         values, logit_bias, temperature_tensor, temperature_value, chosen_precision, chosen
     )
@@ -141,16 +143,14 @@ def _choose_precision(x: Tensor, implementation: str, precision: str | None) -> 
     return precision or "default"
 
 
-def _planar_to_canonical(
-    x: Tensor, grid: None, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def _planar_to_canonical(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """(..., H, W) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1)."""
     if x.ndim < 2:
         raise ValueError(
             f"planar x must be (..., H, W) with H and W of at least 1, not {tuple(x.shape)}."
         )
-    _check_grid(*x.shape[-2:], x)
     *leading, height, width = x.shape
+    _check_grid(height, width, x)
     if bias is not None:
         bias = _with_all_dimensions(bias, (*leading, height, width // 2 + 1))
         if x.ndim > 4 and any(size > 1 for size in bias.shape[:-3]):

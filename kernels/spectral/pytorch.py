@@ -2,10 +2,11 @@
 
 Two exact forms of the same transform; the choice is a function of layout and shape alone:
 
-- *Products*, for token layout (channels adjacent) where ``H + W // 2 <= LARGEST_PRODUCT_SUM``: real
-  matrix products along rows, then along columns, real and imaginary parts apart. The batch is
-  walked in blocks of about `BLOCK_BYTES`, so that the passes over intermediates stay in cache;
-  torch.compile, which fuses those passes instead, gets the whole batch.
+- *Products*, for token layout (channels adjacent) with H and W of at most `LARGEST_PRODUCT_SIZE`:
+  real matrix products along rows, then along columns, real and imaginary parts apart (longer ones
+  would also round more than an FFT). The batch is walked in blocks of about `BLOCK_BYTES`, so that
+  the passes over intermediates stay in cache; torch.compile, which fuses those passes instead,
+  gets the whole batch.
 - *FFT*, for everything else: torch.fft over grids whose W is adjacent, which is the order that it
   brings its input into anyway, so the passes over the spectrum are contiguous too. Its result is
   in that memory order, as torch.fft's own is.
@@ -25,7 +26,7 @@ from torch import Tensor
 from dualwave.kernels.spectral.pytorch_fft import fft_backward, fft_forward
 from dualwave.kernels.spectral.pytorch_products import product_backward, product_forward
 
-LARGEST_PRODUCT_SUM = 48
+LARGEST_PRODUCT_SIZE = 32
 BLOCK_BYTES = 2 * 2**20
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -101,23 +102,22 @@ def spectral_backward_pytorch(
         )
         for block in _blocks(x)
     ]
-    grad_x = grad_bias = grad_temperature = None
-    if wanted[0]:
-        grad_x = _joined([part[0].to(x.dtype) for part in parts]).permute(0, 3, 1, 2)
-    if wanted[1] and bias is not None:
-        bias_parts = [part[1] for part in parts]
-        joined = sum(bias_parts) if bias.shape[0] == 1 else _joined(bias_parts)
-        grad_bias = joined.permute(0, 3, 1, 2)
-    if wanted[2]:
-        grad_temperature = sum(part[2] for part in parts)
-    return _cast((grad_x, grad_bias, grad_temperature), inputs)
+    of_x, of_bias, of_temperature = (
+        [part for part in column if part is not None] for column in zip(*parts, strict=True)
+    )
+    grad_x = _joined([part.to(x.dtype) for part in of_x]).permute(0, 3, 1, 2) if of_x else None
+    grad_bias = None
+    if of_bias and bias is not None:
+        summed = _total(of_bias) if bias.shape[0] == 1 else _joined(of_bias)
+        grad_bias = summed.permute(0, 3, 1, 2)
+    return _cast((grad_x, grad_bias, _total(of_temperature) if of_temperature else None), inputs)
 
 
 def uses_products(x: Tensor) -> bool:
     """Whether a call takes the form of matrix products rather than torch.fft's."""
     height, width = x.shape[2:]
     channels_adjacent = x.shape[1] > 1 and x.stride(1) == 1
-    return channels_adjacent and height + width // 2 <= LARGEST_PRODUCT_SUM
+    return channels_adjacent and max(height, width) <= LARGEST_PRODUCT_SIZE
 
 
 def _blocks(x: Tensor) -> list[slice]:
@@ -131,6 +131,10 @@ def _blocks(x: Tensor) -> list[slice]:
 
 def _joined(blocks: list[Tensor]) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+
+
+def _total(blocks: list[Tensor]) -> Tensor:
+    return blocks[0] if len(blocks) == 1 else torch.stack(blocks).sum(dim=0)
 
 
 def _block_of(bias: Tensor | None, block: slice) -> Tensor | None:
