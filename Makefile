@@ -48,3 +48,4 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/typecheck.py
+	$(BIN)/dualwave bench compile

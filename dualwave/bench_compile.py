@@ -24,6 +24,7 @@ from dualwave.kernels.compile_gate_judgement import (
 from dualwave.kernels.targets import TARGETS, Target
 
 _PROCESSES = 2
+_WIDTH_OF_A_FILE = 120
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def bench_compile(names: Sequence[str], full: bool, json_file: Path | None) -> b
             raise ValueError(f"target must be one of {', '.join(known)}, not {name!r}.")
     targets = [known[name] for name in dict.fromkeys(names)] or list(TARGETS)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_OF_A_FILE)
     cases = [(target, discover_cases(target, full)) for target in targets]
     rows = compile_cases(cases, console)
     console.print(_table(rows))

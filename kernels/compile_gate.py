@@ -177,7 +177,7 @@ def _own_source() -> str:
 def _nvidia_report(log: str, ptx: str, shared_bytes: int, product_rows: int) -> CompileReport:
     registers = [int(number) for number in re.findall(r"Used (\d+) registers", log)]
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
-    assert registers and spills, f"ptxas wrote no report: {log}"
+    assert len(registers) == len(spills) > 0, f"ptxas wrote no report: {log}"
     instructions = {
         "wgmma": r"wgmma\.mma_async",
         "tcgen05": r"tcgen05\.mma",

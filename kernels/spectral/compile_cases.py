@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import get_args
 
 import torch
 
@@ -36,6 +37,19 @@ _DEFAULT = (
     _Sizes(67, 67, "planar"),
     _Sizes(2, 4096, "planar"),
 )
+_MORE_GRIDS = (
+    *((1, 31), (1, 33), (2, 63), (5, 64), (7, 14), (14, 33), (16, 16), (31, 32), (32, 63)),
+    *((32, 32), (64, 64), (67, 67), (96, 128), (128, 128), (1, 4096), (4096, 1)),
+)
+_ALL_PRECISIONS = ("fp16", "tf32", "tf32x3", "ieee")
+_FULL = tuple(
+    _Sizes(height, width, layout, _ALL_PRECISIONS)
+    for height, width in _MORE_GRIDS
+    for layout in get_args(Layout)
+)
+
+_STRICT_SPILL_CEILING = 0
+"""Bytes that tf32x3 and ieee may spill in the default set: none were, when it was measured."""
 
 
 def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
@@ -45,7 +59,7 @@ def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
         target: what to plan for.
         full: more sizes, and every variant of the arguments.
     """
-    for sizes in _DEFAULT:
+    for sizes in (*_DEFAULT, *(_FULL if full else ())):
         for precision in sizes.precisions:
             if target.backend == "hip" and precision == "tf32x3":
                 continue

@@ -157,7 +157,7 @@ def _row_tile(call: Call, is_backward: bool) -> RowTile | None:
     factors = factors_of(call.x.shape[3])
     if factors is None:
         return None
-    return row_tile(factors, is_backward, call.target)
+    return row_tile(factors, is_backward, call.precision, call.target)
 
 
 def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Launch:
@@ -226,7 +226,7 @@ def _filter(call: Call, kernel: Any, arguments: dict[str, Any]) -> Launch:
     if tile is not None and factors is not None:
         length = _factored_arguments(call, factors)
     else:
-        tile = filter_tile(width)
+        tile = filter_tile(width, is_backward=kernel is rows_backward)
         length = {
             "first_ptr": None,
             "twiddle_ptr": None,

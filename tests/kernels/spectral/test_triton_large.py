@@ -77,11 +77,11 @@ def test_which_rows_are_transformed_apart_from_their_filter() -> None:
     for width in range(1, 1025):
         factors = factors_of(width)
         for target, is_backward in itertools.product(TARGETS, (True, False)):
-            assert factors is None or row_tile(factors, is_backward, target) is not None
+            assert factors is None or row_tile(factors, is_backward, "fp16", target) is not None
     longest = factors_of(4096)
     assert longest is not None
-    assert row_tile(longest, False, SM_90) is not None
-    assert row_tile(longest, True, SM_90) is None
+    assert row_tile(longest, False, "fp16", SM_90) is not None
+    assert row_tile(longest, True, "fp16", SM_90) is None
     x = torch.empty(1, 1, 2, 4096, device="meta")
     names = [
         launch.kernel.__name__
