@@ -9,9 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-}
 if [[ -z $python ]]; then
     python=python3
-    [[ -x .venv/bin/python ]] && python=.venv/bin/python
+    [[ -x .venv/bin/python ]] && python=$PWD/.venv/bin/python
 fi
-if ! "$python" -c 'import dualwave.kernels.targets' 2> /dev/null; then
+# Asked from where the benchmark lies: from here, the folder `dualwave` would answer.
+if ! (cd benchmarks && "$python" -c 'import dualwave.kernels.targets') 2> /dev/null; then
     # Not installed: the packages under their import names, as links.
     "$python" - << 'LINKS'
 import sys
