@@ -16,6 +16,7 @@ from dualwave.kernels.spectral.triton_kernels.planar_tiles import (
     column_of,
     images_largest,
     magnitude,
+    row_mask,
     row_offsets,
     scale_images,
     stack_rows,
@@ -139,7 +140,7 @@ def planar_backward_kernel(
         if STACKED:
             per_row = tl.where(is_finite, per_row, float("nan"))
         # Rows of no image may hold anything.
-        per_row = tl.where((batch < batches) & (h < HEIGHT), per_row, 0.0)
+        per_row = tl.where(row_mask(batch, batches, h, HEIGHT), per_row, 0.0)
         tl.store(grad_temperature_parts + tl.program_id(0) + tl.arange(0, 1), sum_of_rows(per_row))
 
     if WANTS_X_GRADIENT:
@@ -207,7 +208,7 @@ def store_bias_parts(
     k = tl.arange(0, BINS)
     rows = row_offsets(batch, channel, h, stride_b, stride_c, stride_h)
     last_rows = rows + offset(tl.full((), BINS, tl.int32), stride_k)
-    row_inside = (batch < batches) & (h < HEIGHT)
+    row_inside = row_mask(batch, batches, h, HEIGHT)
     if SUMS_OVER_ROWS and IMAGE_ROWS > 1:
         values = tl.where(row_inside[:, None], values, 0.0)
         last_values = tl.where(row_inside, last_values, 0.0)

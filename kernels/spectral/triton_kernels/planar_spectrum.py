@@ -13,6 +13,7 @@ import triton.language as tl
 
 from dualwave.kernels.spectral.triton_kernels.common import offset, product
 from dualwave.kernels.spectral.triton_kernels.planar_tiles import (
+    row_mask,
     row_offsets,
     tile_mask,
     tile_offsets,
@@ -194,7 +195,7 @@ def logits_of(
         if is_packed(WIDTH, BINS):
             rows = row_offsets(batch, channel, h, bias_stride_b, bias_stride_c, bias_stride_h)
             last = bias + rows + offset(tl.full((), BINS, tl.int32), bias_stride_k)
-            inside = (batch < batches) & (h < HEIGHT)
+            inside = row_mask(batch, batches, h, HEIGHT)
             last_logits += tl.load(last, mask=inside, other=0.0).to(tl.float32)
     return logits, last_logits
 

@@ -51,9 +51,17 @@ def tile_offsets(batch, channel, h, column, stride_b, stride_c, stride_h, stride
 
 
 @triton.jit
+def row_mask(batch, batches, h, HEIGHT: tl.constexpr):
+    """Which rows belong to an image, (ROWS,)."""
+    # Not `(batch < batches) & (h < HEIGHT)`: where all rows share one batch element, a truth value
+    # for all of them is no mask in triton 3.9's interpreter.
+    return tl.where(batch < batches, h, HEIGHT) < HEIGHT
+
+
+@triton.jit
 def tile_mask(batch, batches, h, column, HEIGHT: tl.constexpr, LENGTH: tl.constexpr):
     """Which elements of a [row, column] tile lie inside their image, (ROWS, columns)."""
-    return ((batch < batches) & (h < HEIGHT))[:, None] & (column < LENGTH)[None, :]
+    return row_mask(batch, batches, h, HEIGHT)[:, None] & (column < LENGTH)[None, :]
 
 
 @triton.jit
