@@ -26,6 +26,4 @@ lay_out_links(root, read_package_folders(root))
 LINKS
     export PYTHONPATH="$PWD/.links${PYTHONPATH:+:$PYTHONPATH}"
 fi
-PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" \
-    "$python" -c 'from spectral_on_gpu import require_gpu; require_gpu()'
 exec "$python" benchmarks/spectral.py --device cuda --json "${1:-benchmarks/results/spectral_gpu.json}"

@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args()
     if arguments.device == "cuda":
-        from spectral_on_gpu import measure
+        from spectral_on_gpu import measure, require_gpu
+
+        require_gpu()
     else:
         from spectral_on_cpu import measure
 
