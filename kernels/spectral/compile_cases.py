@@ -13,6 +13,8 @@ from dualwave.kernels.spectral.plans import Call, Layout
 from dualwave.kernels.targets import Target
 
 _BATCH = 8
+_ROUNDED_PRECISIONS = ("fp16", "tf32")
+_ALL_PRECISIONS = (*_ROUNDED_PRECISIONS, "tf32x3", "ieee")
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,13 @@ class _Sizes:
     height: int
     width: int
     layout: Layout
-    precisions: tuple[str, ...] = ("fp16", "tf32")
+    precisions: tuple[str, ...] = _ROUNDED_PRECISIONS
     channels: int = 768
 
 
 _DEFAULT = (
-    _Sizes(14, 14, "planar", ("fp16", "tf32", "tf32x3", "ieee")),
-    _Sizes(14, 14, "tokens", ("fp16", "tf32", "tf32x3", "ieee")),
+    _Sizes(14, 14, "planar", _ALL_PRECISIONS),
+    _Sizes(14, 14, "tokens", _ALL_PRECISIONS),
     _Sizes(32, 32, "planar"),
     _Sizes(32, 32, "tokens"),
     _Sizes(64, 64, "planar"),
@@ -41,15 +43,14 @@ _MORE_GRIDS = (
     *((1, 31), (1, 33), (2, 63), (5, 64), (7, 14), (14, 33), (16, 16), (31, 32), (32, 63)),
     *((32, 32), (64, 64), (67, 67), (96, 128), (128, 128), (1, 4096), (4096, 1)),
 )
-_ALL_PRECISIONS = ("fp16", "tf32", "tf32x3", "ieee")
 _FULL = tuple(
     _Sizes(height, width, layout, _ALL_PRECISIONS)
     for height, width in _MORE_GRIDS
     for layout in get_args(Layout)
 )
 
-_STRICT_SPILL_CEILING = 0
-"""Bytes that tf32x3 and ieee may spill in the default set: none were, when it was measured."""
+_STRICT_SPILL_CEILINGS = {False: 0, True: 4096}
+"""Bytes that tf32x3 and ieee may spill in the default set, and in the full one."""
 
 
 def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
@@ -59,14 +60,18 @@ def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
         target: what to plan for.
         full: more sizes, and every variant of the arguments.
     """
+    strict_ceiling = _STRICT_SPILL_CEILINGS[full]
     for sizes in (*_DEFAULT, *(_FULL if full else ())):
         for precision in sizes.precisions:
             if target.backend == "hip" and precision == "tf32x3":
                 continue
-            yield from _cases(sizes, precision, target)
+            ceiling = 0 if precision in _ROUNDED_PRECISIONS else strict_ceiling
+            yield from _cases(sizes, precision, target, ceiling)
 
 
-def _cases(sizes: _Sizes, precision: str, target: Target) -> Iterator[CompileCase]:
+def _cases(
+    sizes: _Sizes, precision: str, target: Target, spill_ceiling: int
+) -> Iterator[CompileCase]:
     dtype = torch.bfloat16 if precision == "fp16" else torch.float32
     x = _meta(sizes, (sizes.height, sizes.width), dtype)
     bias = _meta(sizes, (1, sizes.width // 2 + 1), torch.float32)
@@ -81,7 +86,7 @@ def _cases(sizes: _Sizes, precision: str, target: Target) -> Iterator[CompileCas
             yield CompileCase(
                 config,
                 launch,
-                spill_ceiling=0 if precision in ("fp16", "tf32") else 100000,
+                spill_ceiling,
                 needs_tensor_cores=_has_products(launch) and _has_units(precision, target),
             )
 

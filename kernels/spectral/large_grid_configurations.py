@@ -88,7 +88,8 @@ def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target
     if is_backward and size > 2048 and target.backend == "cuda":
         return None
     # Two factors need more registers a number than one.
-    budget = 1024 if is_backward and factors.first > 1 else 2048
+    is_tight = factors.first > 1 or target.name == "sm_80"
+    budget = 1024 if is_backward and is_tight else 2048
     rows = max(16 if factors.first == 1 else 1, budget // size)
     rows = min(rows, 64)
     if size > 2048 and target.name == "sm_100":
