@@ -18,7 +18,7 @@ against the torch.fft chain of the definition differentiated by autograd (times 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -52,11 +52,11 @@ def spectral_forward_pytorch(
     if not uses_products(x):
         return fft_forward(_computed(x), _computed_bias(bias, x), scale).to(x.dtype)
     grids, token_bias = _channels_last(x), _channels_last_bias(bias, x)
-    blocks = [
+    blocks = (
         product_forward(_computed(grids[block]), _block_of(token_bias, block), scale).to(x.dtype)
         for block in _blocks(x)
-    ]
-    return _joined(blocks).permute(0, 3, 1, 2)
+    )
+    return _joined(blocks, len(x)).permute(0, 3, 1, 2)
 
 
 def spectral_backward_pytorch(
@@ -105,10 +105,12 @@ def spectral_backward_pytorch(
     of_x, of_bias, of_temperature = (
         [part for part in column if part is not None] for column in zip(*parts, strict=True)
     )
-    grad_x = _joined([part.to(x.dtype) for part in of_x]).permute(0, 3, 1, 2) if of_x else None
+    grad_x = (
+        _joined((part.to(x.dtype) for part in of_x), len(x)).permute(0, 3, 1, 2) if of_x else None
+    )
     grad_bias = None
     if of_bias and bias is not None:
-        summed = _total(of_bias) if bias.shape[0] == 1 else _joined(of_bias)
+        summed = _total(of_bias) if bias.shape[0] == 1 else _joined(of_bias, len(x))
         grad_bias = summed.permute(0, 3, 1, 2)
     return _cast((grad_x, grad_bias, _total(of_temperature) if of_temperature else None), inputs)
 
@@ -129,8 +131,19 @@ def _blocks(x: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, batch, size)]
 
 
-def _joined(blocks: list[Tensor]) -> Tensor:
-    return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+def _joined(blocks: Iterable[Tensor], batch: int) -> Tensor:
+    """The blocks of a batch in one tensor, each copied while it is still in cache."""
+    joined = None
+    filled = 0
+    for block in blocks:
+        if len(block) == batch:
+            return block
+        if joined is None:
+            joined = block.new_empty(batch, *block.shape[1:])
+        joined[filled : filled + len(block)] = block
+        filled += len(block)
+    assert joined is not None
+    return joined
 
 
 def _total(blocks: list[Tensor]) -> Tensor:
