@@ -11,10 +11,9 @@ Two exact forms of the same transform; the choice is a function of layout and sh
   brings its input into anyway, so the passes over the spectrum are contiguous too. Its result is
   in that memory order, as torch.fft's own is.
 
-Measured on two cores of an AMD EPYC with AVX-512, 1 December 2026, float32, forward and backward,
-against the torch.fft chain of the definition differentiated by autograd (times its speed):
-14x14x384 products 1.9, FFT 1.0; 16x16x768 2.0 and 1.3; 32x32x384 1.6 and 1.5; 64x64x256 0.8 and
-1.3.
+`python benchmarks/spectral.py --device cpu` on two cores of an AMD EPYC, 1 December 2026, float32,
+eager, times the speed of the torch.fft chain, forward and with backward: 14x14x384 1.8 and 2.1,
+16x16x768 0.8 and 1.1, 32x32x384 0.95 and 1.3 (products); 64x64x256 1.2 and 1.3 (FFT).
 """
 
 import math
