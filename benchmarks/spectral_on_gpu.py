@@ -1,7 +1,7 @@
 """The GPU half of spectral.py: the Triton kernels against torch.fft, its torch.compile, a roofline.
 
-Values come first: no time is printed while a check is red. This file was written and tested on a
-machine without a GPU.
+Values come first: no time is printed while a check is red. This file never ran on a GPU: it was
+written and tested on a machine without one.
 """
 
 import sys
