@@ -11,11 +11,16 @@ the JSON file, and raises SystemExit before timing anything if a value is wrong.
 
 import argparse
 import json
+import os
 import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+# Unpinned, both threads of a short parallel region may land on one core for seconds, which doubles
+# the time of whichever side is being timed. Read when torch starts its threads.
+os.environ.setdefault("OMP_PROC_BIND", "true")
 
 import torch
 
@@ -26,6 +31,7 @@ def describe_machine(device: str) -> dict[str, Any]:
         "date": datetime.now(UTC).date().isoformat(),
         "device": torch.cuda.get_device_name() if device == "cuda" else _processor_name(),
         "threads": torch.get_num_threads(),
+        "OMP_PROC_BIND": os.environ["OMP_PROC_BIND"],
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
