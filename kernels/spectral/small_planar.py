@@ -1,17 +1,17 @@
-"""Plans of the one-kernel form for planar images: those that fit on chip whole.
+"""The one-kernel form for planar images: those that fit on chip whole.
 
-The kernels read x (and dy) once and write y (or dx) once. They are right for any strides, but fast
-where neighbours in memory are neighbours along W.
+The kernels are right for any strides, but fast where neighbours in memory are neighbours along W.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dualwave.kernels.launch import Launch
-from dualwave.kernels.spectral.plans import BackwardPlan, Call, ForwardPlan
+from dualwave.kernels.spectral.one_kernel import OneKernelForm
+from dualwave.kernels.spectral.plans import Call
 from dualwave.kernels.spectral.small_planar_configurations import (
     Configuration,
     backward_configuration,
@@ -20,85 +20,11 @@ from dualwave.kernels.spectral.small_planar_configurations import (
 from dualwave.kernels.spectral.tables import (
     fourier_angles,
     half_spectrum_weights,
-    rounded_to_tf32,
-    to_table,
+    operand_tables,
+    zero_padded,
 )
 from dualwave.kernels.spectral.triton_kernels.planar_backward import planar_backward_kernel
 from dualwave.kernels.spectral.triton_kernels.planar_forward import planar_forward_kernel
-
-
-def fits_forward(call: Call) -> bool:
-    """Whether one kernel serves the forward pass of this call."""
-    return _forward_configuration(call) is not None
-
-
-def fits_backward(call: Call) -> bool:
-    """Whether one kernel serves the backward pass of this call."""
-    return _backward_configuration(call) is not None
-
-
-def plan_forward(call: Call) -> ForwardPlan:
-    """The launch of the forward pass."""
-    configuration = _forward_configuration(call)
-    assert configuration is not None
-    y = torch.empty_like(call.x)
-    arguments = {**_shared_arguments(call, configuration), "y": y, **_strides("y", y)}
-    return ForwardPlan([_launch(planar_forward_kernel, call, configuration, arguments)], y)
-
-
-def plan_backward(call: Call, grad_out: Tensor, wanted: tuple[bool, bool, bool]) -> BackwardPlan:
-    """The launch of the backward pass.
-
-    Args:
-        call: the forward call.
-        grad_out: (B, C, H, W), any strides.
-        wanted: whether the gradients of x, bias and temperature are needed.
-    """
-    configuration = _backward_configuration(call)
-    assert configuration is not None
-    x, bias = call.x, call.bias
-    batch, channels, height, width = x.shape
-    wants_x = wanted[0]
-    wants_bias = wanted[1] and bias is not None
-    wants_temperature = wanted[2] and call.temperature is not None
-    grad_x = torch.empty_like(x) if wants_x else None
-    parts = temperature_parts = None
-    sums_over_rows = False
-    if wants_bias:
-        assert bias is not None
-        sums_over_rows = bias.shape[2] == 1
-        shape = (batch, channels, 1 if sums_over_rows else height, width // 2 + 1)
-        parts = torch.empty(shape, dtype=torch.float32, device=x.device)
-    if wants_temperature:
-        temperature_parts = torch.empty(
-            _programs(call, configuration), dtype=torch.float32, device=x.device
-        )
-    arguments = {
-        **_shared_arguments(call, configuration),
-        "grad_out": grad_out,
-        **_strides("grad_out", grad_out),
-        "grad_x": grad_x,
-        **_strides("grad_x", grad_x),
-        "grad_bias_parts": parts,
-        **_strides("parts", parts, "bchk"),
-        "grad_temperature_parts": temperature_parts,
-        "WANTS_X_GRADIENT": wants_x,
-        "WANTS_BIAS_GRADIENT": wants_bias,
-        "SUMS_BIAS_OVER_ROWS": sums_over_rows,
-        "WANTS_TEMPERATURE_GRADIENT": wants_temperature,
-    }
-    launch = _launch(planar_backward_kernel, call, configuration, arguments)
-    return BackwardPlan([launch], grad_x, parts, temperature_parts)
-
-
-def _forward_configuration(call: Call) -> Configuration | None:
-    height, width = call.x.shape[2:]
-    return forward_configuration(height, width, call.precision, call.target)
-
-
-def _backward_configuration(call: Call) -> Configuration | None:
-    height, width = call.x.shape[2:]
-    return backward_configuration(height, width, call.precision, call.target)
 
 
 def _programs(call: Call, configuration: Configuration) -> int:
@@ -106,47 +32,22 @@ def _programs(call: Call, configuration: Configuration) -> int:
     return -(-images // (configuration.rows // configuration.image_rows))
 
 
-def _launch(
-    kernel: object, call: Call, configuration: Configuration, arguments: dict[str, object]
-) -> Launch:
-    grid = (_programs(call, configuration),)
-    return Launch(kernel, grid, arguments, configuration.num_warps, configuration.num_stages)
-
-
-def _shared_arguments(call: Call, configuration: Configuration) -> dict[str, object]:
-    """What forward and backward take alike."""
-    x = call.x
-    batch, channels, height, width = x.shape
+def _own_arguments(call: Call, configuration: Configuration) -> dict[str, Any]:
+    batch, _, height, width = call.x.shape
     return {
-        "x": x,
-        **_strides("x", x),
-        "bias": call.bias,
-        **_strides("bias", call.bias, "bchk"),
-        "temperature": call.temperature,
-        "temperature_value": call.temperature_value,
-        "tables": _tables(height, width, configuration, call.precision, x.device),
+        "tables": _tables(height, width, configuration, call.precision, call.x.device),
         "batches": batch,
-        "channels": channels,
-        "HEIGHT": height,
-        "WIDTH": width,
         "ROWS": configuration.rows,
         "IMAGE_ROWS": configuration.image_rows,
         "COLUMNS": configuration.columns,
         "BINS": configuration.bins,
-        "HAS_BIAS": call.bias is not None,
-        "HAS_TEMPERATURE": call.temperature is not None,
-        "PRECISION": call.precision,
     }
 
 
-def _strides(name: str, tensor: Tensor | None, dimensions: str = "bchw") -> dict[str, int]:
-    """Strides by the kernels' names for them; 0 along a dimension of size 1, which broadcasts."""
-    sizes = (1,) * 4 if tensor is None else tensor.shape
-    strides = (0,) * 4 if tensor is None else tensor.stride()
-    return {
-        f"{name}_stride_{dimension}": stride if size > 1 else 0
-        for dimension, size, stride in zip(dimensions, sizes, strides, strict=True)
-    }
+def _empty_bias_parts(call: Call, rows: int) -> Tensor:
+    batch, channels, _, width = call.x.shape
+    shape = (batch, channels, rows, width // 2 + 1)
+    return torch.empty(shape, dtype=torch.float32, device=call.x.device)
 
 
 @lru_cache(maxsize=256)
@@ -168,23 +69,25 @@ def _tables(
     if len(k) > bins:
         sines[:, 0] = cosines[:, -1]
     weights = half_spectrum_weights(width)
-    parts = [_padded(table, columns, bins) for table in (cosines, sines)]
-    parts += [_padded((table * weights).T, bins, columns) for table in (cosines, sines)]
+    parts = [zero_padded(table, columns, bins) for table in (cosines, sines)]
+    parts += [zero_padded((table * weights).T, bins, columns) for table in (cosines, sines)]
     if height > 1:
         m = np.arange(height)
         angles = fourier_angles(m, m, height)
         images = np.eye(configuration.rows // configuration.image_rows)
         for function in (np.cos, np.sin):
             size = configuration.image_rows
-            block = _padded(function(angles) / np.sqrt(height), size, size)
+            block = zero_padded(function(angles) / np.sqrt(height), size, size)
             parts.append(np.kron(images, block))
-    values = np.concatenate([part.ravel() for part in parts])
-    if precision == "tf32":
-        values = rounded_to_tf32(values)
-    return to_table(values, torch.float16 if precision == "fp16" else torch.float32, device)
+    return operand_tables(parts, precision, device)
 
 
-def _padded(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Padded with zeros; without a packed last bin."""
-    values = values[:rows, :columns]
-    return np.pad(values, ((0, rows - values.shape[0]), (0, columns - values.shape[1])))
+FORM = OneKernelForm(
+    planar_forward_kernel,
+    planar_backward_kernel,
+    forward_configuration,
+    backward_configuration,
+    _programs,
+    _own_arguments,
+    _empty_bias_parts,
+)

@@ -1,6 +1,7 @@
 """Cosines and sines of discrete Fourier transforms, exact to the last bit of float64."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -53,3 +54,24 @@ def to_table(values: np.ndarray, dtype: torch.dtype, device: torch.device) -> Te
     # A table made under inference_mode could never be used in training again.
     with torch.inference_mode(False):
         return torch.as_tensor(np.ascontiguousarray(values)).to(device=device, dtype=dtype)
+
+
+def operand_tables(tables: Sequence[np.ndarray], precision: str, device: torch.device) -> Tensor:
+    """Operands of matrix products, one after the other in one tensor.
+
+    Args:
+        tables: float64, any shapes.
+        precision: of the products: ``"fp16"`` takes float16 and the others float32, rounded to tf32
+            for ``"tf32"``.
+        device: of the result.
+    """
+    values = np.concatenate([table.ravel() for table in tables])
+    if precision == "tf32":
+        values = rounded_to_tf32(values)
+    return to_table(values, torch.float16 if precision == "fp16" else torch.float32, device)
+
+
+def zero_padded(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
+    """(rows, columns), zero beyond ``values``; what of them lies outside is left out."""
+    values = values[:rows, :columns]
+    return np.pad(values, ((0, rows - values.shape[0]), (0, columns - values.shape[1])))

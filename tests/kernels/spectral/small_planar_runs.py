@@ -27,8 +27,8 @@ def call_of(
 
 def run_forward(call: Call) -> Tensor:
     """The output of the forward kernel."""
-    assert small_planar.fits_forward(call)
-    plan = small_planar.plan_forward(call)
+    assert small_planar.FORM.fits_forward(call)
+    plan = small_planar.FORM.plan_forward(call)
     for launch in plan.launches:
         launch.run()
     return plan.output
@@ -38,8 +38,8 @@ def run_backward(
     call: Call, grad_out: Tensor, wanted: tuple[bool, bool, bool] = ALL
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """dx, dbias (in the bias's shape) and dtemperature of the backward kernel."""
-    assert small_planar.fits_backward(call)
-    plan = small_planar.plan_backward(call, grad_out, wanted)
+    assert small_planar.FORM.fits_backward(call)
+    plan = small_planar.FORM.plan_backward(call, grad_out, wanted)
     for launch in plan.launches:
         launch.run()
     grad_bias = grad_temperature = None
@@ -56,7 +56,7 @@ def run_problem(problem: Problem, dtype: torch.dtype, precision: str) -> Results
     inputs = problem.to(dtype)
     call = call_of(inputs.x, inputs.bias, inputs.temperature, precision)
     results = {"y": run_forward(call)}
-    if small_planar.fits_backward(call):
+    if small_planar.FORM.fits_backward(call):
         grads = run_backward(call, inputs.grad_out)
         for name, grad in zip(("dx", "dbias", "dtemperature"), grads, strict=True):
             assert grad is not None

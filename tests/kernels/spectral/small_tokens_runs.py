@@ -87,11 +87,11 @@ def run(
         patch.object(torch, "empty", lambda *a, **k: allocations.guarded(empty(*a, **k))),
         patch.object(torch, "empty_like", lambda *a: allocations.guarded(empty_like(*a))),
     ):
-        assert small_tokens.fits_forward(call)
-        forward = small_tokens.plan_forward(call)
+        assert small_tokens.FORM.fits_forward(call)
+        forward = small_tokens.FORM.plan_forward(call)
         if backward:
-            assert small_tokens.fits_backward(call)
-            gradients = small_tokens.plan_backward(call, inputs.grad_out, wanted)
+            assert small_tokens.FORM.fits_backward(call)
+            gradients = small_tokens.FORM.plan_backward(call, inputs.grad_out, wanted)
     launches = forward.launches + (gradients.launches if backward else [])
     for launch in launches:
         launch.run()

@@ -172,8 +172,8 @@ def test_which_calls_fit() -> None:
 def test_a_plan_touches_no_data() -> None:
     x = torch.empty(2, 3, 64, 64, device="meta", dtype=torch.bfloat16)
     call = call_of(x, None, torch.empty((), device="meta"), "fp16")
-    assert small_planar.plan_forward(call).output.shape == x.shape
-    plan = small_planar.plan_backward(call, x, (True, True, True))
+    assert small_planar.FORM.plan_forward(call).output.shape == x.shape
+    plan = small_planar.FORM.plan_backward(call, x, (True, True, True))
     assert plan.grad_bias_parts is None
     assert plan.grad_temperature_parts is not None
     assert plan.grad_temperature_parts.shape == (6,)

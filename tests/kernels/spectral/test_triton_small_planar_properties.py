@@ -60,8 +60,8 @@ def test_outputs_are_written_whole_and_nothing_else_is(
     monkeypatch.setattr(small_planar.torch, "empty", guarded.empty)
     monkeypatch.setattr(small_planar.torch, "empty_like", guarded.empty_like)
     plans = [
-        small_planar.plan_forward(call),
-        small_planar.plan_backward(call, inputs.grad_out, (True, True, True)),
+        small_planar.FORM.plan_forward(call),
+        small_planar.FORM.plan_backward(call, inputs.grad_out, (True, True, True)),
     ]
     monkeypatch.undo()
     for plan in plans:

@@ -126,10 +126,10 @@ def test_offsets_hold_beyond_32_bits():
 def test_plans_touch_no_data_and_share_their_tables(target):
     x = torch.empty(2, 14 * 14, 768, device="meta").unflatten(1, (14, 14)).permute(0, 3, 1, 2)
     call = make_call(Inputs(x, None, 1.0, x), "tf32", target)
-    first = small_tokens.plan_forward(call).launches[0]
-    again = small_tokens.plan_backward(call, x, (True, False, False)).launches[0]
+    first = small_tokens.FORM.plan_forward(call).launches[0]
+    again = small_tokens.FORM.plan_backward(call, x, (True, False, False)).launches[0]
     assert first.arguments["tables"].device == x.device
-    third = small_tokens.plan_forward(call).launches[0]
+    third = small_tokens.FORM.plan_forward(call).launches[0]
     assert third.arguments["tables"] is first.arguments["tables"]
     assert again.grid == (2 * 768 // again.arguments["BLOCK_C"],)
 
@@ -150,5 +150,5 @@ def test_plans_touch_no_data_and_share_their_tables(target):
 def test_which_calls_fit(grid, precision, target, forward, backward):
     x = torch.empty(1, 8, *grid, device="meta")
     call = make_call(Inputs(x, None, 1.0, x), precision, target)
-    assert small_tokens.fits_forward(call) == forward
-    assert small_tokens.fits_backward(call) == backward
+    assert small_tokens.FORM.fits_forward(call) == forward
+    assert small_tokens.FORM.fits_backward(call) == backward
