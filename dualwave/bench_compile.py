@@ -53,6 +53,7 @@ class CompiledRow:
             "spill_ceiling": self.compilation.spill_ceiling,
             "sgpr_spills": None if report is None else report.sgpr_spills,
             "shared_bytes": None if report is None else report.shared_bytes,
+            "tensor_memory_columns": None if report is None else report.tensor_memory_columns,
             "tensor_core": None if report is None else report.tensor_core,
             "failures": list(self.failures),
         }
@@ -63,7 +64,7 @@ def bench_compile(names: Sequence[str], full: bool, json_file: Path | None) -> b
 
     Args:
         names: of the targets; all of them if empty.
-        full: the whole matrix of variants instead of the default set.
+        full: more sizes, precisions and arguments than the default set.
         json_file: where the rows are written as well.
 
     Raises:

@@ -199,7 +199,7 @@ def _bench() -> None:
 @bench.command("compile")
 def bench_compile(
     full: Annotated[
-        bool, typer.Option("--full", help="Every variant instead of the default set: many minutes.")
+        bool, typer.Option("--full", help="More sizes, precisions and arguments: many minutes.")
     ] = False,
     target: Annotated[
         list[str] | None,

@@ -40,6 +40,8 @@ class CompileReport:
             for each vector register that was spilled.
         sgpr_spills: scalar registers that were spilled (AMD; into vector registers, so cheap).
         shared_bytes: shared memory of a program.
+        tensor_memory_columns: tensor memory of a program (sm_100). Above the limit Triton leaves
+            the code out and refuses to launch.
         tensor_core: the best matrix instruction in the code: ``"wgmma"``, ``"tcgen05"``, ``"mma"``,
             ``"mfma"`` or None.
         product_rows: rows of the largest matrix product in the kernel; 0 without products.
@@ -49,6 +51,7 @@ class CompileReport:
     spill_bytes: int
     sgpr_spills: int
     shared_bytes: int
+    tensor_memory_columns: int
     tensor_core: str | None
     product_rows: int
 
@@ -103,9 +106,12 @@ class Specialisation:
             stack.enter_context(contextlib.redirect_stdout(log))
             compiled = triton.compile(self._source, target=target, options=self._options)
         shared_bytes = compiled.metadata.shared
+        tensor_memory_columns = getattr(compiled.metadata, "tmem_size", 0) or 0
         rows = _product_rows(compiled.asm["ttir"])
         if self.target.backend == "cuda":
-            return _nvidia_report(log.getvalue(), compiled.asm["ptx"], shared_bytes, rows)
+            return _nvidia_report(
+                log.getvalue(), compiled.asm["ptx"], shared_bytes, tensor_memory_columns, rows
+            )
         return _amd_report(compiled.asm["amdgcn"], shared_bytes, rows)
 
     @property
@@ -174,7 +180,9 @@ def _own_source() -> str:
     return Path(__file__).read_text(encoding="utf-8")
 
 
-def _nvidia_report(log: str, ptx: str, shared_bytes: int, product_rows: int) -> CompileReport:
+def _nvidia_report(
+    log: str, ptx: str, shared_bytes: int, tensor_memory_columns: int, product_rows: int
+) -> CompileReport:
     registers = [int(number) for number in re.findall(r"Used (\d+) registers", log)]
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert len(registers) == len(spills) > 0, f"ptxas wrote no report: {log}"
@@ -189,6 +197,7 @@ def _nvidia_report(log: str, ptx: str, shared_bytes: int, product_rows: int) -> 
         spill_bytes=sum(int(stores) + int(loads) for stores, loads in spills),
         sgpr_spills=0,
         shared_bytes=shared_bytes,
+        tensor_memory_columns=tensor_memory_columns,
         tensor_core=found[0] if found else None,
         product_rows=product_rows,
     )
@@ -205,6 +214,7 @@ def _amd_report(assembly: str, shared_bytes: int, product_rows: int) -> CompileR
         spill_bytes=metadata("vgpr_spill_count") * _BYTES_OF_A_VGPR_LANE,
         sgpr_spills=metadata("sgpr_spill_count"),
         shared_bytes=shared_bytes,
+        tensor_memory_columns=0,
         tensor_core="mfma" if "v_mfma" in assembly else None,
         product_rows=product_rows,
     )

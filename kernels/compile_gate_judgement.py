@@ -52,7 +52,7 @@ def discover_cases(target: Target, full: bool) -> list[CompileCase]:
 
     Args:
         target: what to plan for.
-        full: the whole matrix of variants instead of the default set.
+        full: more sizes, precisions and arguments than the default set.
     """
     cases: list[CompileCase] = []
     for file in sorted(Path(__file__).parent.glob("*/compile_cases.py")):
@@ -91,6 +91,11 @@ def failures_of(compilation: Compilation, report: CompileReport) -> list[str]:
         failures.append(
             f"takes {report.shared_bytes} bytes of shared memory, "
             f"{target.shared_memory_limit} are there"
+        )
+    if report.tensor_memory_columns > target.tensor_memory_limit:
+        failures.append(
+            f"takes {report.tensor_memory_columns} columns of tensor memory, "
+            f"{target.tensor_memory_limit} are there"
         )
     if compilation.needs_tensor_cores:
         expected = expected_instruction(target, report.product_rows)

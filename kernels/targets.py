@@ -20,6 +20,8 @@ class Target:
         architecture: Triton's name of the architecture: 90 or ``"gfx942"``.
         warp_size: threads in a warp.
         shared_memory_limit: bytes of shared memory that one program may use.
+        tensor_memory_limit: columns of tensor memory that one program may use; 0 where there is
+            none.
     """
 
     name: str
@@ -27,11 +29,12 @@ class Target:
     architecture: int | str
     warp_size: int
     shared_memory_limit: int
+    tensor_memory_limit: int = 0
 
 
 SM_80 = Target("sm_80", "cuda", 80, 32, 163 * 1024)
 SM_90 = Target("sm_90", "cuda", 90, 32, 227 * 1024)
-SM_100 = Target("sm_100", "cuda", 100, 32, 227 * 1024)
+SM_100 = Target("sm_100", "cuda", 100, 32, 227 * 1024, tensor_memory_limit=512)
 GFX942 = Target("gfx942", "hip", "gfx942", 64, 64 * 1024)
 TARGETS = (SM_80, SM_90, SM_100, GFX942)
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import get_args
+from itertools import product
+from typing import Literal, get_args
 
 import torch
 
@@ -11,6 +12,10 @@ from dualwave.kernels.launch import Launch
 from dualwave.kernels.spectral.planning import plan_backward, plan_forward
 from dualwave.kernels.spectral.plans import Call, Layout
 from dualwave.kernels.targets import Target
+
+Arguments = Literal["row bias", "full bias", "x alone"]
+"""A bias for all rows, or of x's own shape, both with a temperature tensor and every gradient; or
+neither, and the gradient of x alone."""
 
 _BATCH = 8
 _ROUNDED_PRECISIONS = ("fp16", "tf32")
@@ -26,6 +31,7 @@ class _Sizes:
     layout: Layout
     precisions: tuple[str, ...] = _ROUNDED_PRECISIONS
     channels: int = 768
+    arguments: Arguments = "row bias"
 
 
 _DEFAULT = (
@@ -43,10 +49,19 @@ _MORE_GRIDS = (
     *((1, 31), (1, 33), (2, 63), (5, 64), (7, 14), (14, 33), (16, 16), (31, 32), (32, 63)),
     *((32, 32), (64, 64), (67, 67), (96, 128), (128, 128), (1, 4096), (4096, 1)),
 )
-_FULL = tuple(
-    _Sizes(height, width, layout, _ALL_PRECISIONS)
-    for height, width in _MORE_GRIDS
-    for layout in get_args(Layout)
+_VARIED_GRIDS = ((1, 32), (14, 14), (32, 32), (64, 64))
+_OTHER_ARGUMENTS: tuple[Arguments, ...] = ("full bias", "x alone")
+_FULL = (
+    *(
+        _Sizes(height, width, layout, _ALL_PRECISIONS)
+        for (height, width), layout in product(_MORE_GRIDS, get_args(Layout))
+    ),
+    *(
+        _Sizes(height, width, layout, arguments=arguments)
+        for (height, width), layout, arguments in product(
+            _VARIED_GRIDS, get_args(Layout), _OTHER_ARGUMENTS
+        )
+    ),
 )
 
 _STRICT_SPILL_CEILINGS = {False: 0, True: 4096}
@@ -54,11 +69,12 @@ _STRICT_SPILL_CEILINGS = {False: 0, True: 4096}
 
 
 def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
-    """Forward and backward of each call, with a bias for all rows and all gradients.
+    """Forward and backward of each call.
 
     Args:
         target: what to plan for.
-        full: more sizes, and every variant of the arguments.
+        full: more sizes in every precision, and some with other arguments than a bias for all rows
+            and all gradients.
     """
     strict_ceiling = _STRICT_SPILL_CEILINGS[full]
     for sizes in (*_DEFAULT, *(_FULL if full else ())):
@@ -74,14 +90,21 @@ def _cases(
 ) -> Iterator[CompileCase]:
     dtype = torch.bfloat16 if precision == "fp16" else torch.float32
     x = _meta(sizes, (sizes.height, sizes.width), dtype)
-    bias = _meta(sizes, (1, sizes.width // 2 + 1), torch.float32)
-    call = Call(x, bias, torch.empty((), device="meta"), 1.0, precision, target)
+    bias = temperature = None
+    if sizes.arguments != "x alone":
+        rows = 1 if sizes.arguments == "row bias" else sizes.height
+        bias = _meta(sizes, (rows, sizes.width // 2 + 1), torch.float32)
+        temperature = torch.empty((), device="meta")
+    call = Call(x, bias, temperature, 1.0, precision, target)
+    wanted = (True, bias is not None, temperature is not None)
     passes = {
         "forward": plan_forward(call).launches,
-        "backward": plan_backward(call, torch.empty_like(x), (True, True, True)).launches,
+        "backward": plan_backward(call, torch.empty_like(x), wanted).launches,
     }
     for direction, launches in passes.items():
         config = f"{sizes.height}x{sizes.width} {sizes.layout} {precision} {direction}"
+        if sizes.arguments != "row bias":
+            config += f", {sizes.arguments}"
         for launch in launches:
             yield CompileCase(
                 config,

@@ -17,6 +17,7 @@ from dualwave.kernels.launch import Launch
 from dualwave.kernels.spectral.large_grid_configurations import (
     RowTile,
     column_tile,
+    columns_fit,
     direct_tile,
     filter_tile,
     row_tile,
@@ -91,16 +92,23 @@ def _empty_rows(call: Call) -> Rows:
 
 def _columns(call: Call, grid: Tensor, rows: Rows) -> Launch:
     """The transform of the columns of x or of the output's gradient into ``rows``."""
-    if factors_of(grid.shape[2]) is None:
+    if _column_factors(call) is None:
         return _direct(call, direct_forward, (grid, None), rows, axis=2)
     return _factored_columns(call, columns_forward, grid, rows)
 
 
 def _columns_back(call: Call, rows: Rows, grid: Tensor) -> Launch:
     """The inverse transform of the columns of ``rows`` into the output or x's gradient."""
-    if factors_of(grid.shape[2]) is None:
+    if _column_factors(call) is None:
         return _direct(call, direct_inverse, rows, (grid, None), axis=2)
     return _factored_columns(call, columns_inverse, grid, rows)
+
+
+def _column_factors(call: Call) -> Factors | None:
+    """The split of the columns' length; None where they are transformed by the definition."""
+    factors = factors_of(call.x.shape[2])
+    fits = factors is None or columns_fit(factors, call.precision, call.target)
+    return factors if fits else None
 
 
 def _filter_forward(call: Call, rows: Rows) -> list[Launch]:
@@ -167,7 +175,7 @@ def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Laun
     if factors is None:
         kernel = direct_inverse if is_inverse else direct_forward
         return _direct(call, kernel, source, result, axis=3)
-    tile = row_transform_tile(factors)
+    tile = row_transform_tile(factors, call.precision, call.target)
     rows = batch * channels * (height // 2 + 1)
     arguments = {
         "source_real_ptr": source[0],
@@ -189,11 +197,11 @@ def _transform(call: Call, source: Rows, result: Rows, is_inverse: bool) -> Laun
 def _factored_columns(call: Call, kernel: Any, grid: Tensor, rows: Rows) -> Launch:
     """`columns_forward` or `columns_inverse` between ``grid`` (B, C, H, W) and ``rows``."""
     batch, channels, height, width = grid.shape
-    factors = factors_of(height)
+    factors = _column_factors(call)
     assert factors is not None
     is_inverse = kernel is columns_inverse
     layout = replace(call, x=grid).layout
-    tile = column_tile(factors, channels, width, layout, is_inverse, call.target)
+    tile = column_tile(factors, channels, width, layout, is_inverse, call.precision, call.target)
     arguments = {
         "grid_ptr": grid,
         "real_ptr": rows[0],
@@ -275,7 +283,7 @@ def _direct(
     batch, channels, height, width = call.x.shape
     size, lines = (height, width) if axis == 2 else (width, height // 2 + 1)
     layout = replace(call, x=result[0] if is_inverse else source[0]).layout
-    tile = direct_tile(channels, lines, layout, is_inverse, call.target)
+    tile = direct_tile(channels, lines, layout, is_inverse, call.precision, call.target)
     # Strides of batch, channel, lines and along the lines.
     order = (0, 1, 5 - axis, axis)
     arguments = {

@@ -51,12 +51,24 @@ COLUMN_BUDGETS = {
 }
 
 
+def _doubles_tensor_memory(precision: str, target: Target) -> bool:
+    """tf32x3 keeps an accumulator for each of its three products, on sm_100 in tensor memory."""
+    return precision == "tf32x3" and target.tensor_memory_limit > 0
+
+
+def columns_fit(factors: Factors, precision: str, target: Target) -> bool:
+    """Whether `columns_forward` and `columns_inverse` have enough tensor memory for a length."""
+    size = factors.first_padded * factors.second_padded
+    return size <= 256 or not _doubles_tensor_memory(precision, target)
+
+
 def column_tile(
     factors: Factors,
     channels: int,
     width: int,
     layout: Layout,
     is_inverse: bool,
+    precision: str,
     target: Target,
 ) -> ColumnTile:
     """The tile of `columns_forward`, or of `columns_inverse`."""
@@ -65,21 +77,25 @@ def column_tile(
     second_block = second if first == 1 else 16
     # Samples and bins that a program holds for each of its lines.
     held = max(first * second_block, first_block * factors.second_bins)
+    most_lines = 64
+    # No matrix unit takes these products: a thread holds its part of both operands.
+    if precision == "ieee" and target.backend == "cuda" and first == 1:
+        most_lines = 64 if is_inverse and target.name == "sm_100" else 16
     of_one_channel, of_several = COLUMN_BUDGETS[target.name]
-    budget = of_one_channel[is_inverse]
-    block_c, block_w = split_lines(_lines_within(budget, held, first), channels, width, layout)
+    lines = _lines_within(of_one_channel[is_inverse], held, first, most_lines)
+    block_c, block_w = split_lines(lines, channels, width, layout)
     if block_c > 1:
         budget = of_several[is_inverse]
         if is_inverse and first > 32:
             budget = min(budget, 4096)
-        lines = _lines_within(budget, held, first)
+        lines = _lines_within(budget, held, first, most_lines)
         block_c, block_w = split_lines(lines, channels, width, layout)
     return ColumnTile(first_block, second_block, block_c, block_w, 8)
 
 
-def _lines_within(budget: int, held: int, first: int) -> int:
+def _lines_within(budget: int, held: int, first: int, most_lines: int) -> int:
     """Lines of a tile; without a first factor a product needs 16."""
-    return min(64, max(16 if first == 1 else 1, budget // held))
+    return min(most_lines, max(16 if first == 1 else 1, budget // held))
 
 
 def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target) -> RowTile | None:
@@ -87,22 +103,24 @@ def row_tile(factors: Factors, is_backward: bool, precision: str, target: Target
     size = factors.first_padded * factors.second_padded
     if is_backward and size > 2048 and target.backend == "cuda":
         return None
-    # Two factors need more registers a number than one.
-    is_tight = factors.first > 1 or target.name == "sm_80"
-    budget = 1024 if is_backward and is_tight else 2048
+    budget = 1024 if is_backward else 2048
     rows = max(16 if factors.first == 1 else 1, budget // size)
     rows = min(rows, 64)
-    if size > 2048 and target.name == "sm_100":
+    if size > 2048 and _doubles_tensor_memory(precision, target):
+        return RowTile(rows, 64, 8)
+    if size > 2048 and target.name == "sm_100" and precision != "ieee":
         # Eight warps spill 8 bytes in fp16, four 256 bytes in tf32.
         return RowTile(rows, 32, 4 if precision == "fp16" else 8)
-    return RowTile(rows, 16, 4 if rows * size <= 1024 else 8)
+    needs_many_warps = is_backward and factors.first == 1 and target.name == "sm_80"
+    return RowTile(rows, 16, 8 if rows * size > 1024 or needs_many_warps else 4)
 
 
-def row_transform_tile(factors: Factors) -> RowTile:
+def row_transform_tile(factors: Factors, precision: str, target: Target) -> RowTile:
     """The tile of `rows_transform`."""
     size = factors.first_padded * factors.second_padded
     rows = max(16 if factors.first == 1 else 1, 4096 // size)
-    return RowTile(min(rows, 64), 16, 8)
+    block = 64 if size > 2048 and _doubles_tensor_memory(precision, target) else 16
+    return RowTile(min(rows, 64), block, 8)
 
 
 def filter_tile(width: int, is_backward: bool) -> RowTile:
@@ -112,14 +130,21 @@ def filter_tile(width: int, is_backward: bool) -> RowTile:
 
 
 def direct_tile(
-    channels: int, lines: int, layout: Layout, is_inverse: bool, target: Target
+    channels: int,
+    lines: int,
+    layout: Layout,
+    is_inverse: bool,
+    precision: str,
+    target: Target,
 ) -> DirectTile:
     """The tile of `direct_forward`, or of `direct_inverse`."""
     block_c, block_lines = split_lines(64, channels, lines, layout)
     bins, samples = (32, 64) if is_inverse else (32, 32)
     if target.name == "sm_80":
         samples = 32 if is_inverse else 16
-    elif not is_inverse and target.name != "sm_90":
+    elif (
+        not is_inverse and target.name != "sm_90" and not _doubles_tensor_memory(precision, target)
+    ):
         bins, samples = 64, 16
     return DirectTile(block_c, block_lines, bins, samples, 8)
 

@@ -172,6 +172,6 @@ compile_launch(discover_cases(SM_90, False)[0].launch, SM_90)
 
 
 @pytest.mark.slow
-def test_every_variant_compiles_within_its_demands(tmp_path: Path) -> None:
+def test_the_full_set_compiles_within_its_demands(tmp_path: Path) -> None:
     result = run(["-m", "dualwave", "bench", "compile", "--full"], environment(tmp_path))
     assert result.returncode == 0, result.stdout
