@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import dualwave.kernels.launch
+from dualwave.kernels.compile_gate import CompileReport, Specialisation
+from dualwave.kernels.compile_gate_judgement import Compilation, failures_of
+from dualwave.kernels.targets import SM_90, SM_100
 
 KERNELS = Path(dualwave.kernels.launch.__file__).parent
 
@@ -175,3 +178,16 @@ compile_launch(discover_cases(SM_90, False)[0].launch, SM_90)
 def test_the_full_set_compiles_within_its_demands(tmp_path: Path) -> None:
     result = run(["-m", "dualwave", "bench", "compile", "--full"], environment(tmp_path))
     assert result.returncode == 0, result.stdout
+
+
+def test_a_launch_beyond_the_tensor_memory_is_a_failure() -> None:
+    """Triton compiles it to nothing and refuses to launch it: only this limit tells why."""
+    arguments = ("module", "kernel", {}, {}, {}, 8, 1)
+    for target, columns, count in ((SM_100, 512, 0), (SM_100, 513, 1), (SM_90, 0, 0)):
+        compilation = Compilation(
+            "kernel", "config", Specialisation(*arguments, target), "key", 0, False
+        )
+        report = CompileReport(4, 0, 0, 0, columns, None, 64)
+        failures = failures_of(compilation, report)
+        assert len(failures) == count
+        assert all("513 columns of tensor memory, 512 are there" in each for each in failures)

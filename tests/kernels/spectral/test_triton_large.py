@@ -8,7 +8,7 @@ import torch
 from dualwave.kernels.spectral import large_grid
 from dualwave.kernels.spectral.large_grid_configurations import row_tile
 from dualwave.kernels.spectral.large_grid_tables import factors_of
-from dualwave.kernels.targets import GFX942, SM_80, SM_90, TARGETS, Target
+from dualwave.kernels.targets import GFX942, SM_80, SM_90, SM_100, TARGETS, Target
 
 from .large_grid_runs import call_of, run_problem
 from .oracle import assert_within_budget, make_problem
@@ -71,6 +71,19 @@ def test_rows_transformed_apart_from_their_filter(
     """As widths above 2048 are, whose rows and gradients do not fit into registers together."""
     monkeypatch.setattr(large_grid, "row_tile", lambda *_: None)
     check(height, width, torch.float16 if precision == "fp16" else torch.float32, precision)
+
+
+def test_columns_beyond_the_tensor_memory_are_transformed_by_the_definition() -> None:
+    """Those of tf32x3 on sm_100, whose accumulators are more than its 512 columns hold."""
+    check(272, 1, torch.float32, "tf32x3", target=SM_100)
+    x = torch.empty(1, 1, 272, 1, device="meta")
+    for target, precision, kernel in [
+        (SM_100, "tf32x3", "direct_forward"),
+        (SM_100, "tf32", "columns_forward"),
+        (SM_90, "tf32x3", "columns_forward"),
+    ]:
+        call = call_of(x, precision=precision, target=target)
+        assert large_grid.plan_forward(call).launches[0].kernel.__name__ == kernel
 
 
 def test_which_rows_are_transformed_apart_from_their_filter() -> None:
