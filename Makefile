@@ -16,7 +16,7 @@ NEW_VENV := yes
 .PHONY: $(STAMP)
 endif
 
-.PHONY: setup demo test test-all check
+.PHONY: setup demo test test-all test-versions test-triton-oldest test-triton-newest check
 
 setup: $(STAMP)
 
@@ -43,6 +43,20 @@ test: setup
 
 test-all: setup
 	$(BIN)/python -m pytest -m ''
+
+# The kernels with the oldest Triton that pyproject.toml allows and with the newest release, each
+# beside the same torch: only Triton is installed, into a folder that goes before the others.
+test-versions: test-triton-oldest test-triton-newest
+
+test-triton-oldest: TRITON := triton==3.6.0
+test-triton-newest: TRITON := triton
+test-triton-oldest test-triton-newest: test-triton-%: setup
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade \
+	    --target $(VENV)/triton-$* '$(TRITON)'
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/python -c \
+	    'import triton; print("Triton", triton.__version__, "from", triton.__path__[0])'
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/dualwave bench compile
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/python -m pytest tests/kernels
 
 check: setup
 	$(BIN)/ruff check .

@@ -145,7 +145,10 @@ def _report_or_error(specialisation: Specialisation) -> CompileReport | str:
     try:
         return specialisation.compile()
     except Exception as error:
-        return " ".join(str(error).split()) or type(error).__name__
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the fault is in the innermost device function
+            cause = cause.__cause__
+        return " ".join(str(cause).split()) or type(cause).__name__
 
 
 def _cache_file(key: str) -> Path:

@@ -64,8 +64,11 @@ _FULL = (
     ),
 )
 
-_STRICT_SPILL_CEILINGS = {False: 0, True: 4096}
-"""Bytes that tf32x3 and ieee may spill in the default set, and in the full one."""
+_STRICT_SPILL_CEILINGS = {False: 0, True: 2048}
+"""Bytes that tf32x3 and ieee may spill in the default set, and in the full one.
+
+Measured with Triton 3.7.1: the most is 2032, of the forward pass on 32x32 tokens in ieee on sm_100.
+"""
 
 
 def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:

@@ -142,9 +142,7 @@ def direct_tile(
     bins, samples = (32, 64) if is_inverse else (32, 32)
     if target.name == "sm_80":
         samples = 32 if is_inverse else 16
-    elif (
-        not is_inverse and target.name != "sm_90" and not _doubles_tensor_memory(precision, target)
-    ):
+    elif target.name == "sm_100" and not is_inverse and precision != "tf32x3":
         bins, samples = 64, 16
     return DirectTile(block_c, block_lines, bins, samples, 8)
 

@@ -67,7 +67,8 @@ FIELDS = {"kernel", "config", "target", "registers", "spill_bytes", "shared_byte
 
 def environment(tmp_path: Path) -> dict[str, str]:
     values = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    return values | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join(filter(None, (str(tmp_path), values.get("PYTHONPATH"))))
+    return values | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": path}
 
 
 def run(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

@@ -42,6 +42,12 @@ def product(
         return tl.dot(left, right, input_precision=PRECISION)
 
 
+@triton.constexpr_function
+def last_bin_apart(WIDTH, BINS):
+    """Whether bin k = W / 2 has no column of its own among the bins of a tile."""
+    return WIDTH // 2 + 1 > BINS
+
+
 @triton.jit
 def power_of_two_scale(largest):
     """The power of two that brings ``largest`` into [1, 2), and its inverse; both exact.

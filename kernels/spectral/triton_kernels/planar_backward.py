@@ -3,11 +3,14 @@
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, power_of_two_scale
+from dualwave.kernels.spectral.triton_kernels.common import (
+    last_bin_apart,
+    offset,
+    power_of_two_scale,
+)
 from dualwave.kernels.spectral.triton_kernels.planar_spectrum import (
     half_spectrum,
     images_of,
-    is_packed,
     load_tables,
     logits_of,
     softmax_over_bins,
@@ -75,7 +78,7 @@ def planar_backward_kernel(
 ):
     """The gradients of a stack of images; the spectrum is computed again."""
     STACKED: tl.constexpr = (IMAGE_ROWS > 1) and (IMAGE_ROWS < ROWS)
-    PACKED: tl.constexpr = is_packed(WIDTH, BINS)
+    PACKED: tl.constexpr = last_bin_apart(WIDTH, BINS)
     batch, channel, h = stack_rows(tl.program_id(0), channels, ROWS, IMAGE_ROWS)
     if HAS_TEMPERATURE:
         temperature_value = tl.load(temperature)
@@ -224,5 +227,5 @@ def store_bias_parts(
         row_inside &= h == 0
     inside = row_inside[:, None] & (k < WIDTH // 2 + 1)[None, :]
     tl.store(parts + rows[:, None] + offset(k, stride_k)[None, :], values, mask=inside)
-    if is_packed(WIDTH, BINS):
+    if last_bin_apart(WIDTH, BINS):
         tl.store(parts + last_rows, last_values, mask=row_inside)

@@ -11,19 +11,13 @@ products of the column transform keep the two apart, at no cost. The tables make
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, product
+from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart, offset, product
 from dualwave.kernels.spectral.triton_kernels.planar_tiles import (
     row_mask,
     row_offsets,
     tile_mask,
     tile_offsets,
 )
-
-
-@triton.jit
-def is_packed(WIDTH: tl.constexpr, BINS: tl.constexpr) -> tl.constexpr:
-    """Whether the last bin travels in bin 0."""
-    return BINS < WIDTH // 2 + 1
 
 
 @triton.jit
@@ -82,7 +76,7 @@ def half_spectrum(tile, tables, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PRECI
     """
     column_cos, column_sin, row_cos, row_sin, _, _ = tables
     BINS: tl.constexpr = row_cos.shape[1]
-    PACKED: tl.constexpr = is_packed(WIDTH, BINS)
+    PACKED: tl.constexpr = last_bin_apart(WIDTH, BINS)
     ROWS: tl.constexpr = tile.shape[0]
     # (ROWS, COLUMNS) @ (COLUMNS, BINS)
     re = _right_product(tile, row_cos, PRECISION)
@@ -139,7 +133,7 @@ def images_of(
     """
     column_cos, column_sin, _, _, back_cos, back_sin = tables
     BINS: tl.constexpr = re.shape[1]
-    PACKED: tl.constexpr = is_packed(WIDTH, BINS)
+    PACKED: tl.constexpr = last_bin_apart(WIDTH, BINS)
     at_zero = (tl.arange(0, BINS) == 0)[None, :]
     cos_part = im
     sin_part = re
@@ -192,7 +186,7 @@ def logits_of(
             batch, channel, h, k, bias_stride_b, bias_stride_c, bias_stride_h, bias_stride_k
         )
         logits += tl.load(bias + offsets, mask=inside, other=0.0).to(tl.float32)
-        if is_packed(WIDTH, BINS):
+        if last_bin_apart(WIDTH, BINS):
             rows = row_offsets(batch, channel, h, bias_stride_b, bias_stride_c, bias_stride_h)
             last = bias + rows + offset(tl.full((), BINS, tl.int32), bias_stride_k)
             inside = row_mask(batch, batches, h, HEIGHT)
@@ -214,7 +208,7 @@ def softmax_over_bins(logits, last_logits, WIDTH: tl.constexpr):
         (ROWS,); and whether a row has any, (ROWS,): it has not where a logit is NaN or infinity.
     """
     BINS: tl.constexpr = logits.shape[1]
-    PACKED: tl.constexpr = is_packed(WIDTH, BINS)
+    PACKED: tl.constexpr = last_bin_apart(WIDTH, BINS)
     exists = (tl.arange(0, BINS) < WIDTH // 2 + 1)[None, :]
     logits = tl.where(exists, logits, float("-inf"))
     largest = tl.max(logits, 1)

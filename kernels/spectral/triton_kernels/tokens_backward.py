@@ -3,12 +3,15 @@
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, power_of_two_scale
+from dualwave.kernels.spectral.triton_kernels.common import (
+    last_bin_apart,
+    offset,
+    power_of_two_scale,
+)
 from dualwave.kernels.spectral.triton_kernels.tokens_spectrum import (
     bin_weights,
     grids_of,
     half_spectrum,
-    last_bin_apart,
     load_tables,
 )
 from dualwave.kernels.spectral.triton_kernels.tokens_tiles import (

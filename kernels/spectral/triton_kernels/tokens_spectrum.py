@@ -10,7 +10,7 @@ among the first, and the last two are zeros that nothing reads.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import product
+from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart, product
 from dualwave.kernels.spectral.triton_kernels.tokens_tiles import tile_offsets
 
 
@@ -36,12 +36,6 @@ def load_tables(pointer, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BINS: tl.con
         tl.load(back),
         tl.load(back + OBLONG),
     )
-
-
-@triton.jit
-def last_bin_apart(WIDTH: tl.constexpr, BINS: tl.constexpr):
-    """Whether bin k = W / 2 has tiles of its own."""
-    return WIDTH // 2 + 1 > BINS
 
 
 @triton.jit
