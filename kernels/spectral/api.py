@@ -1,15 +1,16 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
-import os
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
+from dualwave.kernels.choices import (
+    Implementation,
+    Precision,
+    choose_implementation,
+    choose_precision,
+)
 from dualwave.kernels.spectral.autograd import SpectralAttention
 
-Precision = Literal["ieee", "tf32x3", "tf32", "fp16"]
-Implementation = Literal["triton", "torch"]
 _LARGEST_SIZE = 4096
 
 
@@ -72,8 +73,8 @@ def spectral_attention(
             f"spectral_attention needs a floating-point x, not {x.dtype}: convert it first, "
             "for example with x.float()."
         )
-    chosen = _choose_implementation(x, implementation)
-    chosen_precision = _choose_precision(x, chosen, precision)
+    chosen = choose_implementation(x, implementation)
+    chosen_precision = choose_precision("spectral_attention", chosen, precision)
     compute_dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     temperature_value, temperature_tensor = 1.0, None
     if isinstance(temperature, Tensor):
@@ -98,49 +99,6 @@ def spectral_attention(
     if grid is None:
         return result.reshape(x.shape)
     return result.permute(0, 2, 3, 1).flatten(1, 2)
-
-
-def _choose_implementation(x: Tensor, implementation: str | None) -> str:
-    if implementation not in (None, *get_args(Implementation)):
-        raise ValueError(
-            f'implementation must be "triton", "torch" or None, not {implementation!r}.'
-        )
-    is_gpu = x.device.type == "cuda"  # ROCm's name as well
-    if implementation is None:
-        return "triton" if is_gpu and x.dtype.itemsize <= 4 else "torch"
-    if implementation == "triton":
-        if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(
-                f'implementation="triton" takes float32, bfloat16 and float16, not {x.dtype}: '
-                'use implementation="torch".'
-            )
-        if not is_gpu and os.environ.get("TRITON_INTERPRET", "0") != "1":
-            raise ValueError(
-                f'implementation="triton" needs a CUDA or ROCm tensor, and x is on {x.device}: '
-                'use implementation="torch" (or set TRITON_INTERPRET=1 before the start, to debug).'
-            )
-    return implementation
-
-
-def _choose_precision(x: Tensor, implementation: str, precision: str | None) -> str:
-    if precision not in (None, *get_args(Precision)):
-        raise ValueError(
-            f'precision must be "ieee", "tf32x3", "tf32", "fp16" or None, not {precision!r}.'
-        )
-    if implementation == "torch":
-        if precision not in (None, "ieee"):
-            raise ValueError(
-                f"precision={precision!r} is not available in the PyTorch form of "
-                'spectral_attention: use "ieee" or None.'
-            )
-        return "ieee"
-    is_amd = torch.version.hip is not None
-    if precision == "tf32x3" and is_amd:
-        raise ValueError(
-            'precision="tf32x3" is not available on AMD: use "ieee", which its matrix cores do, '
-            '"tf32" or "fp16".'
-        )
-    return precision or "default"
 
 
 def _planar_to_canonical(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:

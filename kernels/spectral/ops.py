@@ -8,6 +8,8 @@ does not watch the setting that it depends on.
 import torch
 from torch import Tensor
 
+from dualwave.kernels.choices import resolve_precision
+
 _library = torch.library.Library("dualwave", "FRAGMENT")
 _library.define(
     "spectral_forward(Tensor x, Tensor? bias, Tensor? temperature, float temperature_value, "
@@ -17,17 +19,6 @@ _library.define(
     "spectral_backward(Tensor grad_out, Tensor x, Tensor? bias, Tensor? temperature, "
     "float temperature_value, str precision, bool[3] wanted) -> (Tensor, Tensor, Tensor)"
 )
-
-
-def resolve_precision(precision: str, x: Tensor) -> str:
-    """The precision that a call runs with; see `spectral_attention` for the rule."""
-    if precision != "default":
-        return precision
-    if x.dtype.itemsize == 2:
-        return "fp16"
-    if torch.get_float32_matmul_precision() == "highest":
-        return "ieee" if torch.version.hip is not None else "tf32x3"
-    return "tf32"
 
 
 def _forward(
@@ -43,7 +34,7 @@ def _forward(
 
     if x.numel() == 0:
         return torch.empty_like(x)
-    precision = resolve_precision(precision, x)
+    precision = resolve_precision(precision, x, of_16_bits="fp16")
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_forward(call)
@@ -68,7 +59,7 @@ def _backward(
     grads = _empty_gradients(x, bias, temperature, wanted)
     if x.numel() == 0:
         return grads[0], grads[1].zero_(), grads[2].zero_()
-    precision = resolve_precision(precision, x)
+    precision = resolve_precision(precision, x, of_16_bits="fp16")
     call = Call(x, bias, temperature, temperature_value, precision, target_of(x.device))
     with torch.cuda.device_of(x):
         plan = plan_backward(call, grad_out, (wanted[0], wanted[1], wanted[2]))

@@ -8,7 +8,7 @@ off in blocks: of the first factor's bins forward, of the second factor's sample
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset
+from dualwave.kernels.device_functions import offset
 from dualwave.kernels.spectral.triton_kernels.factored_transform import (
     bins_of_block,
     samples_of_block,

@@ -9,8 +9,8 @@ the two differ in the sign of the sine only.
 import triton
 import triton.language as tl
 
+from dualwave.kernels.device_functions import offset, product
 from dualwave.kernels.spectral.triton_kernels.columns import line_offsets, lines_of_program
-from dualwave.kernels.spectral.triton_kernels.common import offset, product
 from dualwave.kernels.spectral.triton_kernels.factored_transform import scale_lines
 
 

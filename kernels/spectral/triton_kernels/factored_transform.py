@@ -13,7 +13,8 @@ FIRST = 1 only the product from the right is left. Nothing here is normalised.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import power_of_two_scale, product
+from dualwave.kernels.device_functions import product
+from dualwave.kernels.spectral.triton_kernels.common import power_of_two_scale
 
 
 @triton.jit

@@ -3,11 +3,8 @@
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import (
-    last_bin_apart,
-    offset,
-    power_of_two_scale,
-)
+from dualwave.kernels.device_functions import offset
+from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart, power_of_two_scale
 from dualwave.kernels.spectral.triton_kernels.planar_spectrum import (
     half_spectrum,
     images_of,

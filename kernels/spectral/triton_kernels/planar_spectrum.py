@@ -11,7 +11,8 @@ products of the column transform keep the two apart, at no cost. The tables make
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart, offset, product
+from dualwave.kernels.device_functions import offset, product
+from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart
 from dualwave.kernels.spectral.triton_kernels.planar_tiles import (
     row_mask,
     row_offsets,

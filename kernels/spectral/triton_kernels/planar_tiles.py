@@ -7,7 +7,8 @@ zeros to IMAGE_ROWS rows, a power of two. Row r is row r % IMAGE_ROWS of image r
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, power_of_two_scale
+from dualwave.kernels.device_functions import offset
+from dualwave.kernels.spectral.triton_kernels.common import power_of_two_scale
 
 
 @triton.jit

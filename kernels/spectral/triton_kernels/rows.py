@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset
+from dualwave.kernels.device_functions import offset
 from dualwave.kernels.spectral.triton_kernels.factored_transform import sum_of_lines
 from dualwave.kernels.spectral.triton_kernels.rows_tiles import (
     bins_of_tile,

@@ -10,7 +10,7 @@ rows.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset
+from dualwave.kernels.device_functions import offset
 from dualwave.kernels.spectral.triton_kernels.factored_transform import (
     bins_of_block,
     largest_of_lines,

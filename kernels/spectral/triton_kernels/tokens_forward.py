@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset
+from dualwave.kernels.device_functions import offset
 from dualwave.kernels.spectral.triton_kernels.tokens_spectrum import (
     bin_weights,
     grids_of,

@@ -10,7 +10,8 @@ among the first, and the last two are zeros that nothing reads.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart, product
+from dualwave.kernels.device_functions import product
+from dualwave.kernels.spectral.triton_kernels.common import last_bin_apart
 from dualwave.kernels.spectral.triton_kernels.tokens_tiles import tile_offsets
 
 

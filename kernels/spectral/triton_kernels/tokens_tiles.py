@@ -9,7 +9,8 @@ shared by all of them. Sizes are padded to ROWS, COLUMNS and BINS with zeros, in
 import triton
 import triton.language as tl
 
-from dualwave.kernels.spectral.triton_kernels.common import offset, power_of_two_scale
+from dualwave.kernels.device_functions import offset
+from dualwave.kernels.spectral.triton_kernels.common import power_of_two_scale
 
 
 @triton.jit

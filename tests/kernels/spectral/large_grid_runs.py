@@ -1,9 +1,6 @@
 """Runs the kernels for large grids through their plans, in Triton's interpreter."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -12,41 +9,10 @@ from dualwave.kernels.spectral import large_grid
 from dualwave.kernels.spectral.plans import Call
 from dualwave.kernels.targets import SM_90, Target
 
+from ..guarded_buffers import poisoned_and_guarded
 from .oracle import Problem, Results
 
 ALL = (True, True, True)
-GUARD = 12345.0
-GUARD_LENGTH = 97
-
-
-@contextmanager
-def poisoned_and_guarded() -> Iterator[None]:
-    """Every new tensor (outputs, scratch, parts) is full of NaN and lies between guard values.
-
-    At the end the guard values must be what they were, and no tensor's own element one of them.
-    """
-    buffers: list[tuple[Tensor, int]] = []
-    empty, empty_like = torch.empty, torch.empty_like
-
-    def guarded(layout: Tensor) -> Tensor:
-        buffer = torch.full((layout.numel() + 2 * GUARD_LENGTH,), GUARD, dtype=layout.dtype)
-        buffers.append((buffer, layout.numel()))
-        inner = buffer.as_strided(layout.shape, layout.stride(), GUARD_LENGTH)
-        return inner.fill_(float("nan"))
-
-    def poisoned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda *arguments, **options: guarded(function(*arguments, **options))
-
-    with (
-        mock.patch.object(torch, "empty", poisoned(empty)),
-        mock.patch.object(torch, "empty_like", poisoned(empty_like)),
-    ):
-        yield
-    assert buffers
-    for buffer, length in buffers:
-        guard = torch.tensor(GUARD, dtype=buffer.dtype)
-        assert (buffer[:GUARD_LENGTH] == guard).all()
-        assert (buffer[GUARD_LENGTH + length :] == guard).all()
 
 
 def call_of(

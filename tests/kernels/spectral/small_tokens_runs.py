@@ -1,7 +1,6 @@
 """Runs of the one-kernel token form with poisoned and guarded outputs."""
 
 from dataclasses import dataclass
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -10,10 +9,8 @@ from dualwave.kernels.spectral import small_tokens
 from dualwave.kernels.spectral.plans import Call
 from dualwave.kernels.targets import SM_90, Target
 
+from ..guarded_buffers import poisoned_and_guarded
 from .oracle import Problem, Results, as_token_bias, as_tokens
-
-_GUARD = 123.0
-_MARGIN = 512
 
 
 @dataclass(frozen=True)
@@ -53,24 +50,6 @@ def make_call(inputs: Inputs, precision: str, target: Target = SM_90) -> Call:
     return Call(inputs.x, inputs.bias, temperature, value, precision, target)
 
 
-class _GuardedAllocations:
-    """Gives out tensors full of NaN, each between guard values."""
-
-    def __init__(self):
-        self.buffers = []
-
-    def guarded(self, model: Tensor) -> Tensor:
-        span = sum((n - 1) * s for n, s in zip(model.shape, model.stride(), strict=True)) + 1
-        buffer = torch.full((span + 2 * _MARGIN,), _GUARD, dtype=model.dtype)
-        self.buffers.append(buffer)
-        return buffer.as_strided(model.shape, model.stride(), _MARGIN).fill_(float("nan"))
-
-    def check(self) -> None:
-        for buffer in self.buffers:
-            assert (buffer[:_MARGIN] == _GUARD).all(), "written before the start"
-            assert (buffer[-_MARGIN:] == _GUARD).all(), "written beyond the end"
-
-
 def run(
     inputs: Inputs,
     precision: str,
@@ -81,21 +60,16 @@ def run(
 ) -> Results:
     """Output and wanted gradients; everything allocated is poisoned and guarded."""
     call = make_call(inputs, precision, target)
-    allocations = _GuardedAllocations()
-    empty, empty_like = torch.empty, torch.empty_like
-    with (
-        patch.object(torch, "empty", lambda *a, **k: allocations.guarded(empty(*a, **k))),
-        patch.object(torch, "empty_like", lambda *a: allocations.guarded(empty_like(*a))),
-    ):
+    with poisoned_and_guarded():
         assert small_tokens.FORM.fits_forward(call)
         forward = small_tokens.FORM.plan_forward(call)
+        launches = list(forward.launches)
         if backward:
             assert small_tokens.FORM.fits_backward(call)
             gradients = small_tokens.FORM.plan_backward(call, inputs.grad_out, wanted)
-    launches = forward.launches + (gradients.launches if backward else [])
-    for launch in launches:
-        launch.run()
-    allocations.check()
+            launches += gradients.launches
+        for launch in launches:
+            launch.run()
     results = {"y": forward.output}
     if backward and gradients.grad_x is not None:
         results["dx"] = gradients.grad_x

@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch._dynamo.testing
 
-from dualwave.kernels.spectral import ops, spectral_attention
+from dualwave.kernels.choices import resolve_precision
+from dualwave.kernels.spectral import spectral_attention
 
 IMPLEMENTATIONS = ["torch", "triton"]
 ALL_WANTED = [True, True, True]
@@ -147,14 +148,16 @@ def test_the_default_precision_follows_the_input_and_the_setting(setting, dtype,
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision(setting)
-        assert ops.resolve_precision("default", torch.empty(1, dtype=dtype)) == expected
+        assert (
+            resolve_precision("default", torch.empty(1, dtype=dtype), of_16_bits="fp16") == expected
+        )
     finally:
         torch.set_float32_matmul_precision(before)
 
 
 def test_on_amd_float32_defaults_to_ieee_and_tf32x3_is_refused(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert ops.resolve_precision("default", torch.empty(1)) == "ieee"
+    assert resolve_precision("default", torch.empty(1), of_16_bits="fp16") == "ieee"
     with pytest.raises(ValueError, match="not available on AMD"):
         spectral_attention(torch.zeros(4, 4), implementation="triton", precision="tf32x3")
 

@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+from dualwave.kernels.device_functions import offset
 from dualwave.kernels.spectral import small_tokens
-from dualwave.kernels.spectral.triton_kernels.common import offset
 from dualwave.kernels.spectral.triton_kernels.tokens_tiles import tile_offsets
 from dualwave.kernels.targets import GFX942, SM_80, SM_90, SM_100, TARGETS
 
