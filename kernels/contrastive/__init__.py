@@ -1,0 +1,6 @@
+"""Blockwise contrastive loss."""
+
+if __name__ != "dualwave.kernels.contrastive":
+    raise ImportError(
+        f"import dualwave.kernels.contrastive instead of {__name__}, which would be a second copy"
+    )
