@@ -1,0 +1,207 @@
+"""Exact attention of any kind in PyTorch operations, a chunk of queries at a time.
+
+The logits of a chunk are stored, with as many queries as keep them small; keys that no query of the
+chunk sees are left out. Sums are in float32 (float64 for float64 inputs).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dualwave.kernels.attention.plans import Call, Packing
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+_LOGITS_IN_A_CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Queries and all keys that they see.
+
+    Attributes:
+        queries: places of the queries.
+        keys: places of the keys.
+        hidden: (queries, keys) bool, True where a key is not visible; None where all are.
+    """
+
+    queries: slice
+    keys: slice
+    hidden: Tensor | None
+
+
+def attention_forward_chunked(call: Call) -> tuple[Tensor, Tensor]:
+    """out (B, Sq, Hq, D) in ``call.out_dtype``, and lse (B, Hq, Sq)."""
+    batch, queries, heads, _ = call.q.shape
+    dtype = _sum_dtype(call)
+    out = torch.zeros(call.q.shape, dtype=call.out_dtype, device=call.q.device)
+    lse = torch.full((batch, heads, queries), -torch.inf, dtype=dtype, device=call.q.device)
+    for chunk in _chunks(call):
+        logits = _logits(call, chunk)
+        chunk_lse = torch.logsumexp(logits, dim=-1)
+        weights = torch.exp(logits - _finite(chunk_lse).unsqueeze(-1))
+        values = _by_key_head(call.v[:, chunk.keys], dtype)
+        mixed = _split_heads(_join_heads(weights, call) @ values, call)
+        out[:, chunk.queries] = mixed.transpose(1, 2).to(call.out_dtype)
+        lse[:, :, chunk.queries] = chunk_lse
+    return out, lse
+
+
+def attention_backward_chunked(
+    call: Call,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
+    grad_lse: Tensor | None,
+    grad_dtype: torch.dtype,
+    wanted: tuple[bool, bool, bool, bool],
+) -> Gradients:
+    """The wanted gradients of q, k, v (in ``grad_dtype``) and bias; None for the others."""
+    dtype = _sum_dtype(call)
+    grad_q, grad_k, grad_v = (
+        torch.zeros(tensor.shape, dtype=dtype, device=tensor.device)
+        for tensor in (call.q, call.k, call.v)
+    )
+    grad_bias = None
+    if wanted[3] and call.bias is not None:
+        grad_bias = torch.zeros(call.bias.shape, dtype=dtype, device=call.q.device)
+    delta = (out.to(dtype) * grad_out.to(dtype)).sum(dim=-1).transpose(1, 2)  # (B, H, Sq)
+    if grad_lse is not None:
+        delta = delta - grad_lse
+    for chunk in _chunks(call):
+        chunk_lse = _finite(lse[:, :, chunk.queries]).unsqueeze(-1)
+        weights = torch.exp(_logits(call, chunk) - chunk_lse)
+        grads = grad_out[:, chunk.queries].to(dtype).transpose(1, 2)
+        grads = _join_heads(grads, call)
+        keys, values = (_by_key_head(t[:, chunk.keys], dtype) for t in (call.k, call.v))
+        grad_weights = _split_heads(grads @ values.transpose(-1, -2), call)
+        grad_logits = weights * (grad_weights - delta[:, :, chunk.queries].unsqueeze(-1))
+        if grad_bias is not None:
+            part = grad_bias[:, :, chunk.queries, chunk.keys]
+            part += grad_logits.sum_to_size(part.shape)
+        scaled = _join_heads(grad_logits, call) * call.scale
+        grad_q[:, chunk.queries] = _split_heads(scaled @ keys, call).transpose(1, 2)
+        rows = call.q[:, chunk.queries].to(dtype).transpose(1, 2)
+        rows = _join_heads(rows, call)
+        grad_k[:, chunk.keys] += (scaled.transpose(-1, -2) @ rows).transpose(1, 2)
+        joined = _join_heads(weights, call)
+        grad_v[:, chunk.keys] += (joined.transpose(-1, -2) @ grads).transpose(1, 2)
+    finished = [
+        grad.to(grad_dtype) if is_wanted else None
+        for grad, is_wanted in zip((grad_q, grad_k, grad_v), wanted[:3], strict=True)
+    ]
+    return finished[0], finished[1], finished[2], grad_bias
+
+
+def _sum_dtype(call: Call) -> torch.dtype:
+    return torch.float64 if call.q.dtype == torch.float64 else torch.float32
+
+
+def _finite(lse: Tensor) -> Tensor:
+    """A row without visible keys has logits of -inf only: their exponentials must be 0, not NaN."""
+    return lse.masked_fill(torch.isneginf(lse), 0.0)
+
+
+def _by_key_head(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, S, Hkv, D) to (B, Hkv, S, D)."""
+    return tensor.transpose(1, 2).to(dtype)
+
+
+def _join_heads(tensor: Tensor, call: Call) -> Tensor:
+    """(B, Hq, rows, n) to (B, Hkv, group * rows, n): one product serves a group of query heads."""
+    return tensor.unflatten(1, (call.k.shape[2], -1)).flatten(2, 3)
+
+
+def _split_heads(tensor: Tensor, call: Call) -> Tensor:
+    """(B, Hkv, group * rows, n) to (B, Hq, rows, n)."""
+    group = call.q.shape[2] // call.k.shape[2]
+    return tensor.unflatten(2, (group, tensor.shape[2] // group)).flatten(1, 2)
+
+
+def _logits(call: Call, chunk: _Chunk) -> Tensor:
+    """(B, Hq, queries, keys); -inf where a key is not visible."""
+    dtype = _sum_dtype(call)
+    rows = _join_heads(call.q[:, chunk.queries].to(dtype).transpose(1, 2), call)
+    keys = _by_key_head(call.k[:, chunk.keys], dtype)
+    logits = _split_heads(rows @ keys.transpose(-1, -2), call) * call.scale
+    if call.bias is not None:
+        logits = logits + call.bias[:, :, chunk.queries, chunk.keys].to(dtype)
+    return logits if chunk.hidden is None else logits.masked_fill(chunk.hidden, -torch.inf)
+
+
+def _chunks(call: Call) -> Iterator[_Chunk]:
+    """All queries that see a key, sequence by sequence."""
+    left, right = call.visibility.left, call.visibility.right
+    logits_of_a_pair = max(1, call.q.shape[0] * call.q.shape[2])
+    for q_begin, q_end, k_begin, k_end, shift in _sequences(call):
+        # Key j is visible to query i where -left <= j - i - shift <= right.
+        rows = max(1, _LOGITS_IN_A_CHUNK // (logits_of_a_pair * max(1, k_end - k_begin)))
+        for begin in range(0, q_end - q_begin, rows):
+            end = min(begin + rows, q_end - q_begin)
+            first = 0 if left is None else max(0, begin + shift - left)
+            last = k_end - k_begin
+            if right is not None:
+                last = min(last, end + shift + right)
+            if first >= last:
+                continue
+            ahead = (
+                torch.arange(first, last, device=call.q.device)
+                - torch.arange(begin, end, device=call.q.device).unsqueeze(1)
+                - shift
+            )
+            hidden = None
+            if left is not None:
+                hidden = ahead < -left
+            if right is not None:
+                hidden = ahead > right if hidden is None else hidden | (ahead > right)
+            yield _Chunk(
+                slice(q_begin + begin, q_begin + end),
+                slice(k_begin + first, k_begin + last),
+                hidden,
+            )
+
+
+def _sequences(call: Call) -> Iterator[tuple[int, int, int, int, int]]:
+    """First query, end of queries, first key, end of keys, and the shift of their positions."""
+    queries, keys = call.q.shape[1], call.k.shape[1]
+    q_offset, k_offset = call.visibility.offsets or (0, 0)
+    bounds = [(0, queries, 0, keys)]
+    if call.packing is not None:
+        bounds = _packed_bounds(call.packing, q_offset, queries, k_offset, keys)
+        if call.visibility.offsets is None:
+            _check_ends(call.packing, queries, keys)
+    for q_begin, q_end, k_begin, k_end in bounds:
+        if call.visibility.offsets is None:
+            shift = (k_end - k_begin) - (q_end - q_begin)
+        else:
+            shift = (q_offset + q_begin) - (k_offset + k_begin)
+        yield q_begin, q_end, k_begin, k_end, shift
+
+
+def _packed_bounds(
+    packing: Packing, q_offset: int, queries: int, k_offset: int, keys: int
+) -> list[tuple[int, int, int, int]]:
+    """Where each sequence begins and ends in the tensors, which may be parts of the packed row."""
+    q_marks = _marks("cu_seqlens_q", packing.cu_seqlens_q, q_offset, queries)
+    k_marks = _marks("cu_seqlens_k", packing.cu_seqlens_k, k_offset, keys)
+    return list(zip(q_marks[:-1], q_marks[1:], k_marks[:-1], k_marks[1:], strict=True))
+
+
+def _check_ends(packing: Packing, queries: int, keys: int) -> None:
+    for name, marks, rows in (
+        ("cu_seqlens_q", packing.cu_seqlens_q, queries),
+        ("cu_seqlens_k", packing.cu_seqlens_k, keys),
+    ):
+        if int(marks[-1]) > rows:
+            raise ValueError(
+                f"{name} ends at {int(marks[-1])}, but there are only {rows} rows: give q_offset "
+                "and k_offset if they are a part of the packed row."
+            )
+
+
+def _marks(name: str, cu_seqlens: Tensor, offset: int, length: int) -> list[int]:
+    marks = cu_seqlens.tolist()
+    if marks[0] != 0 or sorted(marks) != marks:
+        raise ValueError(f"{name} must rise from 0, but it is {marks}.")
+    return [min(max(mark - offset, 0), length) for mark in marks]
