@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dualwave.kernels.attention import blockwise_attention as blockwise_attention
+    from dualwave.kernels.attention import merge_attention as merge_attention
     from dualwave.kernels.spectral import spectral_attention as spectral_attention
     from dualwave.models import DualStreamConfig as DualStreamConfig
     from dualwave.models import DualStreamModel as DualStreamModel
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME_OF = {
+    "blockwise_attention": "dualwave.kernels.attention",
+    "merge_attention": "dualwave.kernels.attention",
     "spectral_attention": "dualwave.kernels.spectral",
     "DualStreamConfig": "dualwave.models",
     "DualStreamModel": "dualwave.models",
@@ -29,7 +33,9 @@ __all__ = [
     "DualStreamConfig",
     "DualStreamModel",
     "DualStreamProcessor",
+    "blockwise_attention",
     "load",
+    "merge_attention",
     "spectral_attention",
 ]
 

@@ -114,13 +114,7 @@ def blockwise_attention(
     cu_seqlens_q, cu_seqlens_k = _check_packing(q, cu_seqlens_q, cu_seqlens_k)
     if cu_seqlens_q is None and (max_seqlen_q, max_seqlen_k) != (None, None):
         raise ValueError("max_seqlen_q and max_seqlen_k need cu_seqlens_q and cu_seqlens_k.")
-    out, lse = BlockwiseAttention.apply(
-        q,
-        k,
-        v,
-        bias,
-        cu_seqlens_q,
-        cu_seqlens_k,
+    options = (
         max_seqlen_q,
         max_seqlen_k,
         left,
@@ -132,6 +126,7 @@ def blockwise_attention(
         chosen_precision,
         chosen,
     )
+    out, lse = BlockwiseAttention.apply(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options)
     return (out, lse) if return_lse else out
 
 

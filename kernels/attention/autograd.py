@@ -11,9 +11,6 @@ from torch import Tensor
 
 import dualwave.kernels.attention.ops  # noqa: F401  (registers torch.ops.dualwave.attention_*)
 
-_TENSORS = 6
-"""q, k, v, bias, cu_seqlens_q and cu_seqlens_k come first among the arguments."""
-
 
 def _refuse_vmap(*_: Any) -> NoReturn:
     raise ValueError(
@@ -23,20 +20,33 @@ def _refuse_vmap(*_: Any) -> NoReturn:
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """(out, lse) from the arguments of the operation ``dualwave::attention_forward``."""
+    """(out, lse) from (q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options).
+
+    ``options`` are the other arguments of the operation ``dualwave::attention_forward``.
+    """
 
     vmap = staticmethod(_refuse_vmap)
 
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+    def forward(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        cu_seqlens_q: Tensor | None,
+        cu_seqlens_k: Tensor | None,
+        options: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor]:
         """Attend."""
-        return torch.ops.dualwave.attention_forward(*arguments)
+        return torch.ops.dualwave.attention_forward(
+            q, k, v, bias, cu_seqlens_q, cu_seqlens_k, *options
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keep what backward needs."""
-        ctx.options = inputs[_TENSORS:]
-        ctx.save_for_backward(*inputs[:_TENSORS], *output)
+        *tensors, ctx.options = inputs
+        ctx.save_for_backward(*tensors, *output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -44,14 +54,14 @@ class BlockwiseAttention(torch.autograd.Function):
         ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """The gradients of q, k, v and bias, where they are needed."""
-        *arguments, out, lse = ctx.saved_tensors
+        *tensors, out, lse = ctx.saved_tensors
         wanted = tuple(ctx.needs_input_grad[:4])
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         grads = _BlockwiseAttentionBackward.apply(
-            grad_out, grad_lse, out, lse, *arguments, *ctx.options, arguments[0].dtype, wanted
+            grad_out, grad_lse, out, lse, *tensors, ctx.options, wanted
         )
-        return (*grads, *(None for _ in range(len(arguments) - 4 + len(ctx.options))))
+        return (*grads, None, None, None)
 
 
 class _BlockwiseAttentionBackward(torch.autograd.Function):
@@ -60,12 +70,39 @@ class _BlockwiseAttentionBackward(torch.autograd.Function):
     vmap = staticmethod(_refuse_vmap)
 
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor | None, ...]:
-        wanted = arguments[-1]
-        grads = torch.ops.dualwave.attention_backward(*arguments)
-        return tuple(
+    def forward(
+        grad_out: Tensor,
+        grad_lse: Tensor | None,
+        out: Tensor,
+        lse: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        cu_seqlens_q: Tensor | None,
+        cu_seqlens_k: Tensor | None,
+        options: tuple[Any, ...],
+        wanted: tuple[bool, bool, bool, bool],
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        grads = torch.ops.dualwave.attention_backward(
+            grad_out,
+            grad_lse,
+            out,
+            lse,
+            q,
+            k,
+            v,
+            bias,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            *options,
+            q.dtype,
+            wanted,
+        )
+        grad_q, grad_k, grad_v, grad_bias = (
             grad if is_wanted else None for grad, is_wanted in zip(grads, wanted, strict=True)
         )
+        return grad_q, grad_k, grad_v, grad_bias
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

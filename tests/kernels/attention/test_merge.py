@@ -1,5 +1,6 @@
 """Parts of an attention merged, against the whole: outputs, LSE and all gradients."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ def merged(parts: int, **more: Any):
                 **options,
                 **more,
             )
-            for begin, end in zip(borders[:-1], borders[1:], strict=True)
+            for begin, end in itertools.pairwise(borders)
         ]
         outs, lses = zip(*found, strict=True)
         out, lse = merge_attention(outs, lses)
@@ -111,5 +112,5 @@ def test_gradcheck() -> None:
     ],
 )
 def test_bad_input_is_one_sentence(outs: list[Tensor], lses: list[Tensor]) -> None:
-    with pytest.raises(ValueError, match="merge_attention needs|each part must be"):
+    with pytest.raises(ValueError, match=r"merge_attention needs|each part must be"):
         merge_attention(outs, lses)
