@@ -1,10 +1,10 @@
 """What mixes tokens inside a block: attention, or the spectral filter."""
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from dualwave.kernels.attention import blockwise_attention
 from dualwave.kernels.spectral import spectral_attention
 
 
@@ -36,13 +36,16 @@ class MultiHeadAttention(nn.Module):
         Returns:
             (B, N, width).
         """
-        query = rearrange(self.query(tokens), "b n (h d) -> b h n d", h=self.heads)
+        query = rearrange(self.query(tokens), "b n (h d) -> b n h d", h=self.heads)
         key, value = rearrange(
-            self.key_value(context), "b m (two h d) -> two b h m d", two=2, h=self.heads
+            self.key_value(context), "b m (two h d) -> two b m h d", two=2, h=self.heads
         )
-        mask = None if context_mask is None else context_mask[:, None, None, :]
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.output(rearrange(mixed, "b h n d -> b n (h d)"))
+        bias = None
+        if context_mask is not None:
+            hidden = torch.zeros(context_mask.shape, device=context_mask.device)
+            bias = hidden.masked_fill(~context_mask, -torch.inf)[:, None, None, :]
+        mixed = blockwise_attention(query, key, value, bias=bias)
+        return self.output(rearrange(mixed, "b n h d -> b n (h d)"))
 
 
 class SpectralMixer(nn.Module):
