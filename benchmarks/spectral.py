@@ -4,73 +4,28 @@
 
 Prints tables, and writes them with the command and the machine into a JSON file if asked. Nothing
 is timed before the values are checked against the float64 definition.
-
-Each device has a module with ``measure() -> dict``: it prints its tables, returns what goes into
-the JSON file, and raises SystemExit before timing anything if a value is wrong.
 """
 
-import argparse
-import json
-import os
-import platform
-import sys
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-# Unpinned, both threads of a short parallel region may land on one core for seconds, which doubles
-# the time of whichever side is being timed. Read when torch starts its threads.
-os.environ.setdefault("OMP_PROC_BIND", "true")
-
-import torch
+from command import run
 
 
-def describe_machine(device: str) -> dict[str, Any]:
-    """What a figure depends on besides the code."""
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else _processor_name(),
-        "threads": torch.get_num_threads(),
-        "OMP_PROC_BIND": os.environ["OMP_PROC_BIND"],
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-    }
+def _on_cpu() -> dict[str, Any]:
+    from spectral_on_cpu import measure
+
+    return measure()
 
 
-def _processor_name() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+def _on_gpu() -> dict[str, Any]:
+    from spectral_on_gpu import measure
+
+    return measure()
 
 
 def main() -> None:
     """Run the benchmark of a device."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    default_device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", choices=["cpu", "cuda"], default=default_device)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
-    arguments = parser.parse_args()
-    if arguments.device == "cuda":
-        from spectral_on_gpu import measure, require_gpu
-
-        require_gpu()
-    else:
-        from spectral_on_cpu import measure
-
-    machine = describe_machine(arguments.device)
-    print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
-    figures = {
-        "command": " ".join(["python", *sys.argv]),
-        "machine": machine,
-        **measure(),
-    }
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        partial = arguments.json.with_suffix(".partial")
-        partial.write_text(json.dumps(figures, indent=1) + "\n")
-        partial.rename(arguments.json)
+    run((__doc__ or "").partition("\n")[0], _on_cpu, _on_gpu)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from command import require_gpu
 from cufft_raw_product import compare_inverses
 from gpu_checks import Check, Outcome, all_checks, check_on_gpu, run_checks, timed_precisions
 from gpu_timing import device_seconds, measure_rates, queued_seconds
@@ -89,17 +90,6 @@ class Timing:
             "share_of_roofline": self.share_of_roofline,
             "speedup_over_chain": self.speedup,
         }
-
-
-def require_gpu() -> None:
-    """Exit with code 2 and one sentence where there is no GPU."""
-    if not torch.cuda.is_available():
-        print(
-            "error: this benchmark needs a CUDA or ROCm GPU, and torch sees none: "
-            "use --device cpu, or a machine that has one.",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
 
 
 def measure() -> dict[str, Any]:

@@ -13,7 +13,9 @@ from torch import Tensor
 from dualwave.kernels.attention.plans import Call, Packing
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-_LOGITS_IN_A_CHUNK = 1 << 22
+# Few enough that a chunk's logits stay in the cache from one operation to the next.
+_LOGITS_IN_A_CHUNK = 1 << 20
+_LEAST_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,13 @@ def _chunks(call: Call) -> Iterator[_Chunk]:
     logits_of_a_pair = max(1, call.q.shape[0] * call.q.shape[2])
     for q_begin, q_end, k_begin, k_end, shift in _sequences(call):
         # Key j is visible to query i where -left <= j - i - shift <= right.
-        rows = max(1, _LOGITS_IN_A_CHUNK // (logits_of_a_pair * max(1, k_end - k_begin)))
+        seen = max(1, k_end - k_begin)
+        rows = q_end - q_begin
+        if left is not None and right is not None:
+            # A chunk as long as its window computes at most twice as many logits as are visible.
+            rows = max(left + right + 1, _LEAST_ROWS)
+            seen = min(seen, 2 * rows)
+        rows = max(1, min(rows, _LOGITS_IN_A_CHUNK // (logits_of_a_pair * seen)))
         for begin in range(0, q_end - q_begin, rows):
             end = min(begin + rows, q_end - q_begin)
             first = 0 if left is None else max(0, begin + shift - left)
