@@ -1,0 +1,126 @@
+"""The contrastive loss for autograd: forward, and the exact backward that computes logits again.
+
+Saved are image, text, scale, bias and the LSEs. Every tensor is in the canonical form of
+`dualwave.kernels.contrastive.ops`.
+"""
+
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+import dualwave.kernels.contrastive.ops  # noqa: F401  (registers torch.ops.dualwave.contrastive_*)
+
+
+def _refuse_vmap(*_: Any) -> NoReturn:
+    raise ValueError(
+        "contrastive_loss does not go through torch.vmap: call it once for each batch of pairs."
+    )
+
+
+class ContrastiveLoss(torch.autograd.Function):
+    """(summed loss, row LSE, column LSE) from (image, text, scale, bias, lse, options).
+
+    ``lse`` holds the row and the column LSE that were given, or twice None. ``options`` are the
+    other arguments of the operation ``dualwave::contrastive_forward``. LSEs have no gradient.
+    """
+
+    vmap = staticmethod(_refuse_vmap)
+
+    @staticmethod
+    def forward(
+        image: Tensor,
+        text: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        row_lse: Tensor | None,
+        column_lse: Tensor | None,
+        options: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Compare all pairs."""
+        return torch.ops.dualwave.contrastive_forward(
+            row_lse, column_lse, image, text, scale, bias, *options
+        )
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
+        """Keep what backward needs."""
+        *tensors, given_row_lse, given_column_lse, ctx.options = inputs
+        _, row_lse, column_lse = output
+        ctx.mark_non_differentiable(row_lse, column_lse)
+        kind, label_offset, *_ = ctx.options
+        ctx.bias_gradient = 0.0
+        lse: tuple[Tensor | None, Tensor | None] = None, None
+        if kind == "softmax":
+            lse = row_lse, column_lse
+            if given_row_lse is not None:
+                lse = given_row_lse, given_column_lse
+            else:
+                ctx.bias_gradient = _rows_without_label(*tensors[:2], label_offset) / 2
+        ctx.save_for_backward(*lse, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of image, text, scale and bias, where they are needed."""
+        image_is, text_is, scale_is, bias_is = ctx.needs_input_grad[:4]
+        is_softmax = ctx.options[0] == "softmax"
+        wanted = (image_is, text_is, scale_is, bias_is and not is_softmax)
+        grads: tuple[Tensor | None, ...] = (None,) * 4
+        if any(wanted):
+            grads = _ContrastiveLossBackward.apply(
+                grad_loss, *ctx.saved_tensors, ctx.options, wanted
+            )
+        grad_bias = grads[3]
+        if is_softmax and bias_is:
+            # Softmax does not change when the same is added to all logits.
+            grad_bias = grad_loss * ctx.bias_gradient
+        return (*grads[:3], grad_bias, None, None, None)
+
+
+def _rows_without_label(image: Tensor, text: Tensor, label_offset: int) -> int:
+    """How many rows and columns of the logits have no label among them."""
+    images, texts = len(image), len(text)
+    if images == 0 or texts == 0:
+        return 0
+    return images + texts - 2 * max(
+        0, min(images, texts - label_offset) - max(0, -label_offset)
+    )
+
+
+class _ContrastiveLossBackward(torch.autograd.Function):
+    """A function of its own only to say clearly that there is no second derivative."""
+
+    vmap = staticmethod(_refuse_vmap)
+
+    @staticmethod
+    def forward(
+        grad_loss: Tensor,
+        row_lse: Tensor | None,
+        column_lse: Tensor | None,
+        image: Tensor,
+        text: Tensor,
+        scale: Tensor,
+        bias: Tensor,
+        options: tuple[Any, ...],
+        wanted: tuple[bool, bool, bool, bool],
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        grads = torch.ops.dualwave.contrastive_backward(
+            grad_loss, row_lse, column_lse, image, text, scale, bias, *options, wanted
+        )
+        grad_image, grad_text, grad_scale, grad_bias = (
+            grad if is_wanted else None for grad, is_wanted in zip(grads, wanted, strict=True)
+        )
+        return grad_image, grad_text, grad_scale, grad_bias
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> NoReturn:
+        raise RuntimeError(
+            "contrastive_loss has no second derivative: a gradient of its gradient "
+            "(create_graph=True) cannot be taken."
+        )
