@@ -12,7 +12,7 @@ from dualwave.kernels.choices import (
     choose_precision,
 )
 from dualwave.kernels.contrastive.autograd import ContrastiveLoss
-from dualwave.kernels.contrastive.plans import Kind, Lse
+from dualwave.kernels.contrastive.plans import Kind, Lse, Normalisers
 
 Reduction = Literal["mean", "sum"]
 
@@ -136,24 +136,28 @@ def contrastive_loss(
             "so leave it None."
         )
     _check_block(image, text, kind, label_offset, return_lse, lse)
-    row_lse, column_lse = (None, None) if lse is None else _canonical_lse(lse, image, text)
-    total, *own_lse = ContrastiveLoss.apply(
+    given = (None, None) if lse is None else _as_normalisers(lse, image, text)
+    total, *normalisers = ContrastiveLoss.apply(
         image,
         text,
         _scalar("scale", scale, image),
         _scalar("bias", 0.0 if bias is None else bias, image),
-        row_lse,
-        column_lse,
+        *given,
         (kind, label_offset, chosen_precision, chosen),
     )
     loss = total / len(image) if reduction == "mean" else total
-    return (loss, (own_lse[0], own_lse[1])) if return_lse else loss
+    if not return_lse:
+        return loss
+    row_lse, column_lse = (maxima + sums.log() for maxima, sums in normalisers)
+    return loss, (row_lse, column_lse)
 
 
 def _check_features(image: Tensor, text: Tensor) -> None:
     shapes = f"image {tuple(image.shape)} and text {tuple(text.shape)}"
     if image.ndim != 2 or text.ndim != 2 or image.shape[1] != text.shape[1] or image.shape[1] == 0:
-        raise ValueError(f"image must be (M, D) and text (N, D) with D of at least 1, not {shapes}.")
+        raise ValueError(
+            f"image must be (M, D) and text (N, D) with D of at least 1, not {shapes}."
+        )
     if image.dtype != text.dtype or not image.dtype.is_floating_point:
         raise ValueError(
             f"image and text must have one floating-point dtype, not {image.dtype} and "
@@ -198,7 +202,7 @@ def _scalar(name: str, value: float | Tensor, image: Tensor) -> Tensor:
     return value.reshape(()).to(device=image.device, dtype=dtype)
 
 
-def _canonical_lse(lse: Lse, image: Tensor, text: Tensor) -> Lse:
+def _as_normalisers(lse: Lse, image: Tensor, text: Tensor) -> Normalisers:
     row_lse, column_lse = lse
     if row_lse.shape != image.shape[:1] or column_lse.shape != text.shape[:1]:
         raise ValueError(
@@ -210,7 +214,8 @@ def _canonical_lse(lse: Lse, image: Tensor, text: Tensor) -> Lse:
             f"lse is on {row_lse.device} and {column_lse.device}, image on {image.device}: move it."
         )
     dtype = _compute_dtype(image)
+    row_lse, column_lse = row_lse.detach().to(dtype), column_lse.detach().to(dtype)
     return (
-        row_lse.detach().to(dtype).contiguous(),
-        column_lse.detach().to(dtype).contiguous(),
+        torch.stack([row_lse, torch.ones_like(row_lse)]),
+        torch.stack([column_lse, torch.ones_like(column_lse)]),
     )

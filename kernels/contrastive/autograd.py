@@ -1,7 +1,7 @@
 """The contrastive loss for autograd: forward, and the exact backward that computes logits again.
 
-Saved are image, text, scale, bias and the LSEs. Every tensor is in the canonical form of
-`dualwave.kernels.contrastive.ops`.
+Saved are image, text, scale, bias and the normalisers of the softmax. Every tensor is in the
+canonical form of `dualwave.kernels.contrastive.ops`.
 """
 
 from typing import Any, NoReturn
@@ -19,10 +19,10 @@ def _refuse_vmap(*_: Any) -> NoReturn:
 
 
 class ContrastiveLoss(torch.autograd.Function):
-    """(summed loss, row LSE, column LSE) from (image, text, scale, bias, lse, options).
+    """Summed loss and normalisers from (image, text, scale, bias, normalisers, options).
 
-    ``lse`` holds the row and the column LSE that were given, or twice None. ``options`` are the
-    other arguments of the operation ``dualwave::contrastive_forward``. LSEs have no gradient.
+    Normalisers are those of rows and columns, each None where they were not given; they have no
+    gradient. ``options`` are the other arguments of ``dualwave::contrastive_forward``.
     """
 
     vmap = staticmethod(_refuse_vmap)
@@ -33,13 +33,13 @@ class ContrastiveLoss(torch.autograd.Function):
         text: Tensor,
         scale: Tensor,
         bias: Tensor,
-        row_lse: Tensor | None,
-        column_lse: Tensor | None,
+        of_rows: Tensor | None,
+        of_columns: Tensor | None,
         options: tuple[Any, ...],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Compare all pairs."""
         return torch.ops.dualwave.contrastive_forward(
-            row_lse, column_lse, image, text, scale, bias, *options
+            of_rows, of_columns, image, text, scale, bias, *options
         )
 
     @staticmethod
@@ -47,19 +47,15 @@ class ContrastiveLoss(torch.autograd.Function):
         ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         """Keep what backward needs."""
-        *tensors, given_row_lse, given_column_lse, ctx.options = inputs
-        _, row_lse, column_lse = output
-        ctx.mark_non_differentiable(row_lse, column_lse)
+        *tensors, of_rows, of_columns, ctx.options = inputs
+        _, *found = output
+        ctx.mark_non_differentiable(*found)
         kind, label_offset, *_ = ctx.options
         ctx.bias_gradient = 0.0
-        lse: tuple[Tensor | None, Tensor | None] = None, None
-        if kind == "softmax":
-            lse = row_lse, column_lse
-            if given_row_lse is not None:
-                lse = given_row_lse, given_column_lse
-            else:
-                ctx.bias_gradient = _rows_without_label(*tensors[:2], label_offset) / 2
-        ctx.save_for_backward(*lse, *tensors)
+        if kind == "softmax" and of_rows is None:
+            of_rows, of_columns = found
+            ctx.bias_gradient = _rows_without_label(*tensors[:2], label_offset) / 2
+        ctx.save_for_backward(of_rows, of_columns, *tensors)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -84,9 +80,7 @@ def _rows_without_label(image: Tensor, text: Tensor, label_offset: int) -> int:
     images, texts = len(image), len(text)
     if images == 0 or texts == 0:
         return 0
-    return images + texts - 2 * max(
-        0, min(images, texts - label_offset) - max(0, -label_offset)
-    )
+    return images + texts - 2 * max(0, min(images, texts - label_offset) - max(0, -label_offset))
 
 
 class _ContrastiveLossBackward(torch.autograd.Function):
@@ -97,8 +91,8 @@ class _ContrastiveLossBackward(torch.autograd.Function):
     @staticmethod
     def forward(
         grad_loss: Tensor,
-        row_lse: Tensor | None,
-        column_lse: Tensor | None,
+        of_rows: Tensor | None,
+        of_columns: Tensor | None,
         image: Tensor,
         text: Tensor,
         scale: Tensor,
@@ -107,7 +101,7 @@ class _ContrastiveLossBackward(torch.autograd.Function):
         wanted: tuple[bool, bool, bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         grads = torch.ops.dualwave.contrastive_backward(
-            grad_loss, row_lse, column_lse, image, text, scale, bias, *options, wanted
+            grad_loss, of_rows, of_columns, image, text, scale, bias, *options, wanted
         )
         grad_image, grad_text, grad_scale, grad_bias = (
             grad if is_wanted else None for grad, is_wanted in zip(grads, wanted, strict=True)

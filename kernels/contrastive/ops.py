@@ -3,7 +3,7 @@
 Arguments are in the canonical form of `dualwave.kernels.contrastive.plans.Call`, but M and N may be
 0, label_offset any number, and ``precision`` may be ``"default"``, which is resolved when an
 operation runs. ``implementation`` is an argument and not a dispatch key: the kernels also run on
-CPU tensors, in Triton's interpreter. LSEs that do not exist have no elements.
+CPU tensors, in Triton's interpreter. Normalisers that do not exist have no elements.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dualwave.kernels.choices import resolve_precision
-from dualwave.kernels.contrastive.plans import Call, Lse
+from dualwave.kernels.contrastive.plans import Call, Normalisers
 
 _SHARED_SCHEMA = (
     "Tensor image, Tensor text, Tensor scale, Tensor bias, str kind, SymInt label_offset, "
@@ -20,11 +20,11 @@ _SHARED_SCHEMA = (
 )
 _library = torch.library.Library("dualwave", "FRAGMENT")
 _library.define(
-    "contrastive_forward(Tensor? row_lse, Tensor? column_lse, "
+    "contrastive_forward(Tensor? of_rows, Tensor? of_columns, "
     f"{_SHARED_SCHEMA}) -> (Tensor, Tensor, Tensor)"
 )
 _library.define(
-    "contrastive_backward(Tensor grad_loss, Tensor? row_lse, Tensor? column_lse, "
+    "contrastive_backward(Tensor grad_loss, Tensor? of_rows, Tensor? of_columns, "
     f"{_SHARED_SCHEMA}, bool[4] wanted) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
@@ -51,19 +51,21 @@ def canonical_call(
 
 
 def _forward(
-    row_lse: Tensor | None, column_lse: Tensor | None, image: Tensor, text: Tensor, *options: Any
+    of_rows: Tensor | None, of_columns: Tensor | None, image: Tensor, text: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     call = canonical_call(image, text, *options)
-    given = _both(row_lse, column_lse)
-    lse: Lse | None
+    given = _both(of_rows, of_columns)
+    found: Normalisers | None = None
     if image.numel() == 0 or text.numel() == 0:
         total = call.scale.new_zeros(())
-        lse = tuple(call.scale.new_full((len(side),), -torch.inf) for side in (image, text))
+        if call.kind == "softmax" and given is None:
+            nothing = call.scale.new_tensor([[-torch.inf], [0.0]])
+            found = nothing.repeat(1, len(image)), nothing.repeat(1, len(text))
     elif options[-1] == "torch":
         from dualwave.kernels.contrastive.pytorch import contrastive_forward_pytorch
 
         with torch.autocast(image.device.type, enabled=False):
-            total, lse = contrastive_forward_pytorch(call, given)
+            total, found = contrastive_forward_pytorch(call, given)
     else:
         from dualwave.kernels.contrastive.planning import plan_forward
 
@@ -72,23 +74,23 @@ def _forward(
             for launch in plan.launches:
                 launch.run()
             total = torch.stack([part.sum(dtype=torch.float64) for part in plan.losses]).sum()
-        lse = plan.lse
-    if lse is None or call.kind == "sigmoid" or given is not None:
-        lse = call.scale.new_empty(0), call.scale.new_empty(0)
-    return total.to(call.scale.dtype), lse[0], lse[1]
+        found = plan.normalisers
+    if found is None:
+        found = call.scale.new_empty(2, 0), call.scale.new_empty(2, 0)
+    return total.to(call.scale.dtype), *found
 
 
 def _backward(
     grad_loss: Tensor,
-    row_lse: Tensor | None,
-    column_lse: Tensor | None,
+    of_rows: Tensor | None,
+    of_columns: Tensor | None,
     image: Tensor,
     text: Tensor,
     *options: Any,
 ) -> tuple[Tensor, ...]:
     *arguments, wanted = options
     call = canonical_call(image, text, *arguments)
-    lse = _both(row_lse, column_lse)
+    normalisers = _both(of_rows, of_columns)
     grads: tuple[Tensor | None, ...]
     if image.numel() == 0 or text.numel() == 0:
         inputs = (image, text, call.scale, call.bias)
@@ -97,12 +99,12 @@ def _backward(
         from dualwave.kernels.contrastive.pytorch import contrastive_backward_pytorch
 
         with torch.autocast(image.device.type, enabled=False):
-            grads = contrastive_backward_pytorch(call, lse, grad_loss, tuple(wanted))
+            grads = contrastive_backward_pytorch(call, normalisers, grad_loss, tuple(wanted))
     else:
         from dualwave.kernels.contrastive.planning import plan_backward
 
         with torch.cuda.device_of(image):
-            plan = plan_backward(call, lse, grad_loss, tuple(wanted))
+            plan = plan_backward(call, normalisers, grad_loss, tuple(wanted))
             for launch in plan.launches:
                 launch.run()
             grads = (
@@ -117,8 +119,8 @@ def _backward(
     )
 
 
-def _both(row_lse: Tensor | None, column_lse: Tensor | None) -> Lse | None:
-    return None if row_lse is None or column_lse is None else (row_lse, column_lse)
+def _both(of_rows: Tensor | None, of_columns: Tensor | None) -> Normalisers | None:
+    return None if of_rows is None or of_columns is None else (of_rows, of_columns)
 
 
 def _scaled_sum(parts: Tensor | None, grad_loss: Tensor) -> Tensor | None:
@@ -128,17 +130,17 @@ def _scaled_sum(parts: Tensor | None, grad_loss: Tensor) -> Tensor | None:
 
 
 def _fake_forward(
-    row_lse: Tensor | None, column_lse: Tensor | None, image: Tensor, text: Tensor, *options: Any
+    of_rows: Tensor | None, of_columns: Tensor | None, image: Tensor, text: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     scale, _, kind, *_ = options
-    sizes = (0, 0) if kind == "sigmoid" or row_lse is not None else (len(image), len(text))
-    return scale.new_empty(()), scale.new_empty(sizes[0]), scale.new_empty(sizes[1])
+    sizes = (0, 0) if kind == "sigmoid" or of_rows is not None else (len(image), len(text))
+    return scale.new_empty(()), *(scale.new_empty(2, size) for size in sizes)
 
 
 def _fake_backward(
     grad_loss: Tensor,
-    row_lse: Tensor | None,
-    column_lse: Tensor | None,
+    of_rows: Tensor | None,
+    of_columns: Tensor | None,
     image: Tensor,
     text: Tensor,
     *options: Any,

@@ -1,4 +1,4 @@
-"""What a call of the contrastive operation is, and what a planned one of its kernels consists of."""
+"""What a call of the contrastive operation is, and what its kernels do for one."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,8 +10,12 @@ from dualwave.kernels.targets import Target
 
 Kind = Literal["softmax", "sigmoid"]
 Lse = tuple[Tensor, Tensor]
-"""Of the rows (M,) and of the columns (N,) of the logits, contiguous: natural logarithms of sums of
-exponentials in float32, in float64 for float64 images."""
+"""Natural logarithms of the sums of exponentials of the rows (M,) and of the columns (N,)."""
+Normalisers = tuple[Tensor, Tensor]
+"""Of the rows (2, M) and of the columns (2, N) of the logits, contiguous float32, float64 for
+float64 images: ``[0]`` the largest logit, or any number near it, and ``[1]`` the sum of the
+exponentials of the logits less that number. The LSE is ``[0] + log([1])``, but it is rounded to its
+own size: a softmax from it would be as much worse as the logits are large."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,12 @@ class ForwardPlan:
     Attributes:
         launches: in order.
         losses: one dimension each; the sum over all of them is the loss.
-        lse: what they found; None for sigmoid, and where LSEs were given.
+        normalisers: what they found; None for sigmoid, and where they were given.
     """
 
     launches: list[Launch]
     losses: tuple[Tensor, ...]
-    lse: Lse | None
+    normalisers: Normalisers | None
 
 
 @dataclass(frozen=True)

@@ -10,29 +10,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dualwave.kernels.contrastive.plans import Call, Lse
+from dualwave.kernels.contrastive.plans import Call, Normalisers
 
 _LOGITS_IN_A_CHUNK = 2**21  # 8 MiB in float32, of which two or three exist at a time
 
 
-def contrastive_forward_pytorch(call: Call, lse: Lse | None) -> tuple[Tensor, Lse | None]:
-    """The summed loss in float64, and for softmax the LSEs, unless they were given."""
+def contrastive_forward_pytorch(
+    call: Call, given: Normalisers | None
+) -> tuple[Tensor, Normalisers | None]:
+    """The summed loss in float64, and for softmax the normalisers, unless they were given."""
     if call.kind == "sigmoid":
         return _sigmoid_loss(call), None
-    if lse is not None:
-        rows, columns = lse[0][call.labelled_images], lse[1][call.labelled_texts]
-        return ((rows + columns) / 2 - _label_logits(call)).sum(dtype=torch.float64), None
-    return _softmax_loss(call)
+    if given is None:
+        return _softmax_loss(call)
+    row_lse, column_lse = (maxima + sums.log() for maxima, sums in given)
+    lse = (row_lse[call.labelled_images] + column_lse[call.labelled_texts]) / 2
+    return (lse - _label_logits(call)).sum(dtype=torch.float64), None
 
 
 def contrastive_backward_pytorch(
-    call: Call, lse: Lse | None, grad_loss: Tensor, wanted: tuple[bool, bool, bool, bool]
+    call: Call,
+    normalisers: Normalisers | None,
+    grad_loss: Tensor,
+    wanted: tuple[bool, bool, bool, bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """The wanted gradients of image, text, scale and bias; None for the others.
 
     Args:
         call: the forward call.
-        lse: what rows and columns are normalised by; None for sigmoid.
+        normalisers: of the softmax; None for sigmoid.
         grad_loss: of the summed loss, no dimensions.
         wanted: of the four; softmax does not give that of the bias.
     """
@@ -43,7 +49,7 @@ def contrastive_backward_pytorch(
     grad_scale, grad_bias = (torch.zeros_like(call.scale, dtype=torch.float64) for _ in range(2))
     for rows in _chunks(call):
         image = call.image[rows].to(text.dtype)
-        weights = _logit_gradients(call, rows, image, text, lse)
+        weights = _logit_gradients(call, rows, image, text, normalisers)
         if wanted[0] or wanted[2]:
             weighted = weights @ text
             grad_scale += (weighted * image).sum(dtype=torch.float64)
@@ -60,32 +66,31 @@ def contrastive_backward_pytorch(
     )
 
 
-def _softmax_loss(call: Call) -> tuple[Tensor, Lse]:
+def _softmax_loss(call: Call) -> tuple[Tensor, Normalisers]:
     text = call.text.to(call.scale.dtype)
-    row_maxima, row_log_sums, labels = (text.new_empty(len(call.image)) for _ in range(3))
-    column_maxima = text.new_full((len(text),), -torch.inf)
-    column_sums = text.new_zeros(len(text))
-    labels.zero_()
+    of_rows, of_columns = (text.new_empty(2, len(side)) for side in (call.image, call.text))
+    of_columns[0], of_columns[1] = -torch.inf, 0.0
+    row_labels, column_labels = (text.new_zeros(len(side)) for side in (call.image, call.text))
     for rows in _chunks(call):
         logits = _logits(call, rows, call.image[rows].to(text.dtype), text)
-        maxima = logits.amax(dim=1)
-        row_maxima[rows] = maxima
-        row_log_sums[rows] = (logits - maxima.unsqueeze(1)).exp_().sum(dim=1).log_()
         diagonal = _label_diagonal(call, rows, logits)
-        first = rows.start + max(0, -rows.start - call.label_offset)
-        labels[first : first + len(diagonal)] = diagonal
-        maxima = torch.maximum(column_maxima, logits.amax(dim=0))
-        column_sums.mul_((column_maxima - maxima).exp_())
-        column_sums.add_(logits.sub_(maxima).exp_().sum(dim=0))
-        column_maxima = maxima
-    column_log_sums = column_sums.log_()
-    column_labels = torch.zeros_like(column_sums)
-    column_labels[call.labelled_texts] = labels[call.labelled_images]
+        first = max(rows.start, -call.label_offset)
+        row_labels[first : first + len(diagonal)] = diagonal
+        maxima = logits.amax(dim=1)
+        of_rows[0, rows] = maxima
+        of_rows[1, rows] = (logits - maxima.unsqueeze(1)).exp_().sum(dim=1)
+        maxima = torch.maximum(of_columns[0], logits.amax(dim=0))
+        of_columns[1] *= (of_columns[0] - maxima).exp_()
+        of_columns[1] += logits.sub_(maxima).exp_().sum(dim=0)
+        of_columns[0] = maxima
+    column_labels[call.labelled_texts] = row_labels[call.labelled_images]
     # The maximum less the label's logit comes first: where they are the same, nothing is rounded.
-    row_losses = (row_maxima - labels) + row_log_sums
-    column_losses = (column_maxima - column_labels) + column_log_sums
-    total = (row_losses.sum(dtype=torch.float64) + column_losses.sum(dtype=torch.float64)) / 2
-    return total, (row_maxima + row_log_sums, column_maxima + column_log_sums)
+    losses = [
+        (maxima - labels) + sums.log()
+        for (maxima, sums), labels in ((of_rows, row_labels), (of_columns, column_labels))
+    ]
+    total = sum(side.sum(dtype=torch.float64) for side in losses) / 2
+    return total, (of_rows, of_columns)
 
 
 def _sigmoid_loss(call: Call) -> Tensor:
@@ -99,18 +104,20 @@ def _sigmoid_loss(call: Call) -> Tensor:
 
 
 def _logit_gradients(
-    call: Call, rows: slice, image: Tensor, text: Tensor, lse: Lse | None
+    call: Call, rows: slice, image: Tensor, text: Tensor, normalisers: Normalisers | None
 ) -> Tensor:
     """Of the summed loss, (rows, N)."""
     logits = _logits(call, rows, image, text)
-    if lse is None:
+    if normalisers is None:
         # At a label sigmoid(x) - 1, of which -sigmoid(-x) is the exact form.
         _label_diagonal(call, rows, logits).neg_()
         weights = logits.sigmoid_()
         _label_diagonal(call, rows, weights).neg_()
         return weights
-    weights = (logits - lse[0][rows].unsqueeze(1)).exp_()
-    weights.add_(logits.sub_(lse[1]).exp_()).mul_(0.5)
+    row_maxima, row_sums = normalisers[0][:, rows].unsqueeze(2)
+    column_maxima, column_sums = normalisers[1]
+    weights = (logits - row_maxima).exp_().mul_(0.5 / row_sums)
+    weights.addcmul_(logits.sub_(column_maxima).exp_(), 0.5 / column_sums)
     _label_diagonal(call, rows, weights).sub_(1.0)
     return weights
 
