@@ -154,19 +154,24 @@ def exact_results(problem: Problem) -> Results:
 def sizes_of(exact: Results, problem: Problem) -> dict[str, float]:
     """What the rounding of each result is measured by: its largest absolute value.
 
-    The terms of dscale cancel: for it, it is at least the root of the sum over images of
-    (sum_j |dlogit product|)^2, since each image's terms share their errors and those of different
+    The terms of dscale cancel, dlogit * product of each pair, and at a label dlogit itself is a
+    probability less 1: so it is at least the root of the sum over images of (sum_j (probability +
+    is_label) |product|)^2, since each image's terms share their errors and those of different
     images are independent.
     """
     sizes = {name: float(value.abs().max()) for name, value in exact.items()}
     products = problem.image @ problem.text.T
     # A feature of its own for every pair: its gradient is that of the logit.
     logits = (problem.scale * products + problem.bias).requires_grad_()
-    identity = torch.eye(len(problem.text), dtype=torch.float64)
-    loss, _ = contrastive_loss_reference(logits, identity, scale=1.0, **problem.options)
+    arguments = {"scale": 1.0, **problem.options}
+    loss, _ = contrastive_loss_reference(logits, torch.eye(len(problem.text)).double(), **arguments)
     (grad,) = torch.autograd.grad(loss, logits, problem.grad_loss)
-    of_terms = (grad * products).abs().sum(dim=1).square().sum().sqrt()
-    return sizes | {"dscale": max(sizes["dscale"], float(of_terms))}
+    of_labels = problem.grad_loss
+    if problem.options["reduction"] == "mean":
+        of_labels = of_labels / len(problem.image)
+    terms = torch.where(grad < 0, grad + 2 * of_labels, grad) * products.abs()
+    of_terms = terms.sum(dim=1).square().sum().sqrt()
+    return sizes | {"dscale": max(sizes["dscale"], float(of_terms.detach()))}
 
 
 def plain_errors(problem: Problem, dtype: torch.dtype) -> dict[str, float]:
