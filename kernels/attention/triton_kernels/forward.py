@@ -1,0 +1,212 @@
+"""The forward pass: a program owns a tile of queries of one head and walks over its keys.
+
+Online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2307.08691) in base 2: logits
+are multiplied by log2(e), so that exp2, which is one instruction, takes the place of exp.
+"""
+
+import triton
+import triton.language as tl
+
+from dualwave.kernels.attention.triton_kernels.logits import LN_2, LOG2_E
+from dualwave.kernels.attention.triton_kernels.tiles import (
+    add_mixed_rows,
+    load_rows,
+    rows_by_rows,
+    scale_rows,
+    sequence_bounds,
+    store_rows,
+    visible_pairs,
+    zero_rows,
+)
+from dualwave.kernels.device_functions import offset
+
+
+@triton.jit(
+    do_not_specialize=["queries", "keys", "longest", "left", "right", "q_offset", "k_offset"]
+)
+def attention_forward_kernel(
+    q,
+    k,
+    v,
+    bias,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    out,
+    lse,
+    scale,
+    heads,
+    group,
+    queries,
+    keys,
+    longest,
+    left,
+    right,
+    q_offset,
+    k_offset,
+    q_stride_b,
+    q_stride_s,
+    q_stride_h,
+    q_stride_d,
+    k_stride_b,
+    k_stride_s,
+    k_stride_h,
+    k_stride_d,
+    v_stride_b,
+    v_stride_s,
+    v_stride_h,
+    v_stride_d,
+    bias_stride_b,
+    bias_stride_h,
+    bias_stride_q,
+    bias_stride_k,
+    out_stride_b,
+    out_stride_s,
+    out_stride_h,
+    SIZE: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    IS_PACKED: tl.constexpr,
+    IS_ABSOLUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """out and lse of BLOCK_Q queries.
+
+    Shapes: q (B, queries, heads, SIZE), k and v (B, keys, heads / group, SIZE), bias
+    (B or 1, heads or 1, queries, keys), out like q, lse (B, heads, queries) contiguous. Programs:
+    sequences * heads * tiles of the ``longest`` sequence.
+    """
+    program = tl.program_id(0)
+    tiles = tl.cdiv(longest, BLOCK_Q)
+    # The last queries see the most keys when there is a bound on the right: they begin first.
+    first_query = (tiles - 1 - program % tiles) * BLOCK_Q
+    head = program // tiles % heads
+    sequence = program // tiles // heads
+    q_begin, q_length, k_begin, k_length, shift = sequence_bounds(
+        sequence, cu_seqlens_q, cu_seqlens_k, queries, keys, q_offset, k_offset,
+        IS_PACKED, IS_ABSOLUTE,
+    )  # fmt: skip
+    if first_query >= q_length:
+        return
+    batch = sequence
+    if IS_PACKED:
+        batch = 0 * sequence
+    i = first_query + tl.arange(0, BLOCK_Q)
+    inside = i < q_length
+    q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
+    query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+    k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
+    v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
+    bias_base = bias
+    if HAS_BIAS:
+        bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
+        bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+
+    # Keys that any query of the tile sees, and those that all of them see.
+    last_query = tl.minimum(first_query + BLOCK_Q, q_length) - 1
+    begin, end = 0, k_length
+    full_begin, full_end = 0, k_length // BLOCK_K * BLOCK_K
+    if HAS_LEFT:
+        begin = tl.maximum(first_query + shift - left, 0) // BLOCK_K * BLOCK_K
+        full_begin = tl.cdiv(tl.maximum(last_query + shift - left, 0), BLOCK_K) * BLOCK_K
+    if HAS_RIGHT:
+        end = tl.minimum(k_length, last_query + shift + right + 1)
+        whole = tl.maximum(first_query + shift + right + 1, 0) // BLOCK_K * BLOCK_K
+        full_end = tl.minimum(full_end, whole)
+    full_begin = tl.minimum(full_begin, tl.cdiv(tl.maximum(end, 0), BLOCK_K) * BLOCK_K)
+    full_end = tl.maximum(full_end, full_begin)
+
+    largest = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
+    total = tl.zeros((BLOCK_Q,), tl.float32)
+    sums = zero_rows(BLOCK_Q, SIZE)
+    if HAS_LEFT:
+        largest, total, sums = _attend(
+            largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
+            k_length, shift, left, right, begin, full_begin, k_stride_s, k_stride_d, v_stride_s,
+            v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
+            HAS_BIAS, True, PRECISION,
+        )  # fmt: skip
+    largest, total, sums = _attend(
+        largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
+        k_length, shift, left, right, full_begin, full_end, k_stride_s, k_stride_d, v_stride_s,
+        v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
+        False, PRECISION,
+    )  # fmt: skip
+    largest, total, sums = _attend(
+        largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
+        k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d, v_stride_s,
+        v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
+        True, PRECISION,
+    )  # fmt: skip
+
+    sees_nothing = total == 0.0
+    total = tl.where(sees_nothing, 1.0, total)
+    log_total = tl.where(sees_nothing, float("-inf"), (largest + tl.log2(total)) * LN_2)
+    lse_row = offset(batch * heads + head, queries) + q_begin
+    tl.store(lse + lse_row + i, log_total, mask=inside)
+    out_base = out + offset(batch, out_stride_b) + offset(head, out_stride_h)
+    sums = scale_rows(sums, (1.0 / total)[:, None])
+    store_rows(out_base, sums, q_begin + i, inside, out_stride_s, SIZE)
+
+
+@triton.jit
+def _attend(
+    largest,
+    total,
+    sums,
+    query,
+    k_base,
+    v_base,
+    bias_base,
+    scale,
+    i,
+    q_length,
+    k_begin,
+    k_length,
+    shift,
+    left,
+    right,
+    begin,
+    end,
+    k_stride_s,
+    k_stride_d,
+    v_stride_s,
+    v_stride_d,
+    bias_stride_q,
+    bias_stride_k,
+    SIZE: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    IS_MASKED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Take the keys from ``begin`` to before ``end`` into the running maximum, total and sums."""
+    for first_key in range(begin, end, BLOCK_K):
+        j = first_key + tl.arange(0, BLOCK_K)
+        there = j < k_length
+        key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
+        logits = rows_by_rows(query, key, PRECISION) * (scale * LOG2_E)
+        if HAS_BIAS:
+            pointers = offset(i, bias_stride_q)[:, None] + offset(j, bias_stride_k)[None, :]
+            pairs = (i < q_length)[:, None] & there[None, :]
+            added = tl.load(bias_base + pointers, mask=pairs, other=0.0).to(tl.float32)
+            logits += added * LOG2_E
+        if IS_MASKED:
+            visible = visible_pairs(
+                i[:, None], j[None, :], q_length, k_length, shift, left, right, HAS_LEFT, HAS_RIGHT
+            )
+            logits = tl.where(visible, logits, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(logits, 1))
+        # A row that has seen nothing yet: -inf minus -inf would be NaN.
+        reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        shares = tl.exp2(logits - reference[:, None])
+        shrink = tl.exp2(largest - reference)
+        total = total * shrink + tl.sum(shares, 1)
+        value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+        sums = add_mixed_rows(scale_rows(sums, shrink[:, None]), shares, value, PRECISION)
+        largest = new_largest
+    return largest, total, sums

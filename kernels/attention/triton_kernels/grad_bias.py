@@ -1,0 +1,139 @@
+"""The gradient of the bias: a program owns a tile of pairs, and walks over what shares its bias."""
+
+import triton
+import triton.language as tl
+
+from dualwave.kernels.attention.triton_kernels.logits import (
+    load_base_2_lse,
+    weights_and_grad_logits,
+)
+from dualwave.kernels.attention.triton_kernels.tiles import load_rows, sequence_bounds
+from dualwave.kernels.device_functions import offset
+
+
+@triton.jit(
+    do_not_specialize=[
+        "queries", "keys", "longest_q", "longest_k", "left", "right", "q_offset", "k_offset"
+    ]
+)  # fmt: skip
+def attention_grad_bias_kernel(
+    q,
+    k,
+    v,
+    bias,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    lse,
+    delta,
+    grad_out,
+    grad_bias,
+    scale,
+    heads,
+    group,
+    queries,
+    keys,
+    longest_q,
+    longest_k,
+    left,
+    right,
+    q_offset,
+    k_offset,
+    batches,
+    bias_heads,
+    heads_of_a_bias,
+    q_stride_b,
+    q_stride_s,
+    q_stride_h,
+    q_stride_d,
+    k_stride_b,
+    k_stride_s,
+    k_stride_h,
+    k_stride_d,
+    v_stride_b,
+    v_stride_s,
+    v_stride_h,
+    v_stride_d,
+    bias_stride_b,
+    bias_stride_h,
+    bias_stride_q,
+    bias_stride_k,
+    grad_out_stride_b,
+    grad_out_stride_s,
+    grad_out_stride_h,
+    grad_out_stride_d,
+    grad_bias_stride_b,
+    grad_bias_stride_h,
+    grad_bias_stride_q,
+    grad_bias_stride_k,
+    SIZE: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    IS_PACKED: tl.constexpr,
+    IS_ABSOLUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """dbias of BLOCK_Q x BLOCK_K pairs, float32; shapes as in the forward kernel.
+
+    A bias serves ``batches`` batch elements (1 or all) and ``heads_of_a_bias`` heads (1 or all), of
+    which it has ``bias_heads``. Pairs that are not visible get 0.
+    """
+    program = tl.program_id(0)
+    k_tiles = tl.cdiv(longest_k, BLOCK_K)
+    q_tiles = tl.cdiv(longest_q, BLOCK_Q)
+    first_key = program % k_tiles * BLOCK_K
+    program = program // k_tiles
+    first_query = program % q_tiles * BLOCK_Q
+    program = program // q_tiles
+    bias_head = program % bias_heads
+    sequence = program // bias_heads
+    q_begin, q_length, k_begin, k_length, shift = sequence_bounds(
+        sequence, cu_seqlens_q, cu_seqlens_k, queries, keys, q_offset, k_offset,
+        IS_PACKED, IS_ABSOLUTE,
+    )  # fmt: skip
+    if first_query >= q_length:
+        return
+    i = first_query + tl.arange(0, BLOCK_Q)
+    j = first_key + tl.arange(0, BLOCK_K)
+    inside, there = i < q_length, j < k_length
+    first_batch = sequence * batches
+    bias_batch = sequence
+    if IS_PACKED:
+        first_batch = 0 * sequence
+        bias_batch = first_batch
+    sums = tl.zeros((BLOCK_Q, BLOCK_K), tl.float32)
+    for batch_member in range(batches):
+        batch = first_batch + batch_member
+        for head_member in range(heads_of_a_bias):
+            head = bias_head * heads_of_a_bias + head_member
+            q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
+            k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
+            v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
+            grad_base = grad_out + offset(batch, grad_out_stride_b)
+            grad_base += offset(head, grad_out_stride_h)
+            bias_base = bias + offset(batch, bias_stride_b) + offset(head, bias_stride_h)
+            bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+            query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+            key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
+            value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+            grad = load_rows(
+                grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE,
+                PRECISION,
+            )  # fmt: skip
+            row = offset(batch * heads + head, queries) + q_begin
+            base_2_lse = load_base_2_lse(lse + row, i, inside)
+            row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
+            _, grad_logits = weights_and_grad_logits(
+                query, key, grad, value, base_2_lse[:, None], row_delta[:, None], bias_base,
+                i[:, None], j[None, :], scale, q_length, k_length, shift, left, right,
+                bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, PRECISION,
+            )  # fmt: skip
+            sums += grad_logits
+    base = (
+        grad_bias + offset(bias_batch, grad_bias_stride_b) + offset(bias_head, grad_bias_stride_h)
+    )
+    rows = offset(q_begin + i, grad_bias_stride_q)
+    columns = offset(k_begin + j, grad_bias_stride_k)
+    tl.store(base + rows[:, None] + columns[None, :], sums, mask=inside[:, None] & there[None, :])

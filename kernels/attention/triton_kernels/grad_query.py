@@ -1,0 +1,131 @@
+"""The gradient of the queries: a program owns a tile of queries and walks over their keys."""
+
+import triton
+import triton.language as tl
+
+from dualwave.kernels.attention.triton_kernels.logits import (
+    load_base_2_lse,
+    weights_and_grad_logits,
+)
+from dualwave.kernels.attention.triton_kernels.tiles import (
+    add_mixed_rows,
+    load_rows,
+    scale_rows,
+    sequence_bounds,
+    store_rows,
+    zero_rows,
+)
+from dualwave.kernels.device_functions import offset
+
+
+@triton.jit(
+    do_not_specialize=["queries", "keys", "longest", "left", "right", "q_offset", "k_offset"]
+)
+def attention_grad_query_kernel(
+    q,
+    k,
+    v,
+    bias,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    lse,
+    delta,
+    grad_out,
+    grad_q,
+    scale,
+    heads,
+    group,
+    queries,
+    keys,
+    longest,
+    left,
+    right,
+    q_offset,
+    k_offset,
+    q_stride_b,
+    q_stride_s,
+    q_stride_h,
+    q_stride_d,
+    k_stride_b,
+    k_stride_s,
+    k_stride_h,
+    k_stride_d,
+    v_stride_b,
+    v_stride_s,
+    v_stride_h,
+    v_stride_d,
+    bias_stride_b,
+    bias_stride_h,
+    bias_stride_q,
+    bias_stride_k,
+    grad_out_stride_b,
+    grad_out_stride_s,
+    grad_out_stride_h,
+    grad_out_stride_d,
+    grad_q_stride_b,
+    grad_q_stride_s,
+    grad_q_stride_h,
+    SIZE: tl.constexpr,
+    BLOCK_Q: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    HAS_LEFT: tl.constexpr,
+    HAS_RIGHT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    IS_PACKED: tl.constexpr,
+    IS_ABSOLUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """dq of BLOCK_Q queries of one head; shapes as in the forward kernel."""
+    program = tl.program_id(0)
+    tiles = tl.cdiv(longest, BLOCK_Q)
+    first_query = (tiles - 1 - program % tiles) * BLOCK_Q
+    head = program // tiles % heads
+    sequence = program // tiles // heads
+    q_begin, q_length, k_begin, k_length, shift = sequence_bounds(
+        sequence, cu_seqlens_q, cu_seqlens_k, queries, keys, q_offset, k_offset,
+        IS_PACKED, IS_ABSOLUTE,
+    )  # fmt: skip
+    if first_query >= q_length:
+        return
+    batch = sequence
+    if IS_PACKED:
+        batch = 0 * sequence
+    i = first_query + tl.arange(0, BLOCK_Q)
+    inside = i < q_length
+    q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
+    query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+    grad_base = grad_out + offset(batch, grad_out_stride_b) + offset(head, grad_out_stride_h)
+    grad = load_rows(
+        grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE, PRECISION
+    )
+    row = offset(batch * heads + head, queries) + q_begin
+    base_2_lse = load_base_2_lse(lse + row, i, inside)
+    row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
+    k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
+    v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
+    bias_base = bias
+    if HAS_BIAS:
+        bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
+        bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+
+    begin, end = 0, k_length
+    if HAS_LEFT:
+        begin = tl.maximum(first_query + shift - left, 0) // BLOCK_K * BLOCK_K
+    if HAS_RIGHT:
+        last_query = tl.minimum(first_query + BLOCK_Q, q_length) - 1
+        end = tl.minimum(k_length, last_query + shift + right + 1)
+    sums = zero_rows(BLOCK_Q, SIZE)
+    for first_key in range(begin, end, BLOCK_K):
+        j = first_key + tl.arange(0, BLOCK_K)
+        there = j < k_length
+        key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
+        value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+        _, grad_logits = weights_and_grad_logits(
+            query, key, grad, value, base_2_lse[:, None], row_delta[:, None], bias_base,
+            i[:, None], j[None, :], scale, q_length, k_length, shift, left, right,
+            bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, PRECISION,
+        )  # fmt: skip
+        sums = add_mixed_rows(sums, grad_logits, key, PRECISION)
+    sums = scale_rows(sums, scale)
+    grad_q_base = grad_q + offset(batch, grad_q_stride_b) + offset(head, grad_q_stride_h)
+    store_rows(grad_q_base, sums, q_begin + i, inside, grad_q_stride_s, SIZE)

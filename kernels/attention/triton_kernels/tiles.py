@@ -1,0 +1,166 @@
+"""Tiles of rows of one head, and where a program's sequence and keys lie.
+
+A head size is padded to the next multiple of 16 and split into powers of two, the largest first:
+100 is padded to 112 = 64 + 32 + 16. Rows of a head are a tuple with one tile for each piece.
+"""
+
+import triton
+import triton.language as tl
+
+from dualwave.kernels.device_functions import offset, product
+
+
+@triton.constexpr_function
+def piece_count(SIZE):
+    """How many pieces a head size is split into."""
+    return bin((SIZE + 15) // 16).count("1")
+
+
+@triton.constexpr_function
+def piece_start(SIZE, index):
+    """The first column of a piece."""
+    padded = (SIZE + 15) // 16 * 16
+    left = padded
+    for _ in range(index):
+        left -= 1 << (left.bit_length() - 1)
+    return padded - left
+
+
+@triton.constexpr_function
+def piece_size(SIZE, index):
+    """How many columns a piece has."""
+    left = (SIZE + 15) // 16 * 16
+    for _ in range(index):
+        left -= 1 << (left.bit_length() - 1)
+    return 1 << (left.bit_length() - 1)
+
+
+@triton.constexpr_function
+def is_16_bit(PRECISION):
+    """Whether operands of products keep their 16 bits."""
+    return PRECISION == "fp16" or PRECISION == "bf16"
+
+
+@triton.jit
+def load_rows(
+    base, rows, inside, row_stride, column_stride, SIZE: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Rows of a head as operands of products, 0 where ``inside`` is False.
+
+    Args:
+        base: where the head's row 0 begins.
+        rows: places of the rows, (ROWS,).
+        inside: (ROWS,).
+        row_stride: from a row to the next.
+        column_stride: from a column to the next.
+        SIZE: of the head.
+        PRECISION: of the products; operands of more than 16 bits are float32, those of the
+            interpreter as well.
+    """
+    tiles = ()
+    for index in tl.static_range(piece_count(SIZE)):
+        columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
+        offsets = offset(rows, row_stride)[:, None] + offset(columns, column_stride)[None, :]
+        mask = inside[:, None] & (columns < SIZE)[None, :]
+        tile = tl.load(base + offsets, mask=mask, other=0.0)
+        if not is_16_bit(PRECISION):
+            tile = tile.to(tl.float32)
+        tiles = tiles + (tile,)
+    return tiles
+
+
+@triton.jit
+def store_rows(base, tiles, rows, inside, row_stride, SIZE: tl.constexpr):
+    """Write rows of a head whose columns are adjacent, in the dtype of ``base``."""
+    for index in tl.static_range(piece_count(SIZE)):
+        columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
+        pointers = base + offset(rows, row_stride)[:, None] + columns[None, :]
+        mask = inside[:, None] & (columns < SIZE)[None, :]
+        tl.store(pointers, tiles[index].to(base.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def zero_rows(ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """Float32 accumulators for rows of a head."""
+    tiles = ()
+    for index in tl.static_range(piece_count(SIZE)):
+        tiles = tiles + (tl.zeros((ROWS, piece_size(SIZE, index)), tl.float32),)
+    return tiles
+
+
+@triton.jit
+def scale_rows(tiles, factors):
+    """Each row times its factor, (ROWS, 1) or a number."""
+    scaled = ()
+    for index in tl.static_range(len(tiles)):
+        scaled = scaled + (tiles[index] * factors,)
+    return scaled
+
+
+@triton.jit
+def rows_by_rows(left, right, PRECISION: tl.constexpr):
+    """Products of each row with each row: (LEFT, SIZE) and (RIGHT, SIZE) to (LEFT, RIGHT)."""
+    total = product(left[0], tl.trans(right[0]), PRECISION)
+    for index in tl.static_range(1, len(left)):
+        total += product(left[index], tl.trans(right[index]), PRECISION)
+    return total
+
+
+@triton.jit
+def add_mixed_rows(sums, weights, rows, PRECISION: tl.constexpr):
+    """Sums plus rows mixed by weights: (OUT, SIZE) + (OUT, ROWS) @ (ROWS, SIZE)."""
+    if is_16_bit(PRECISION):
+        weights = weights.to(rows[0].dtype)
+    added = ()
+    for index in tl.static_range(len(sums)):
+        added = added + (sums[index] + product(weights, rows[index], PRECISION),)
+    return added
+
+
+@triton.jit
+def sequence_bounds(
+    sequence,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    queries,
+    keys,
+    q_offset,
+    k_offset,
+    IS_PACKED: tl.constexpr,
+    IS_ABSOLUTE: tl.constexpr,
+):
+    """Where a sequence lies in the tensors: first query, queries, first key, keys, and the shift.
+
+    Key j of the sequence is as far ahead of its query i as ``j - i - shift``.
+    """
+    q_begin = sequence * 0  # a value and not a constant, whichever way the branch goes
+    k_begin = q_begin
+    q_length, k_length = queries, keys
+    if IS_PACKED:
+        q_begin = _clamped(tl.load(cu_seqlens_q + sequence) - q_offset, queries)
+        q_length = _clamped(tl.load(cu_seqlens_q + sequence + 1) - q_offset, queries) - q_begin
+        k_begin = _clamped(tl.load(cu_seqlens_k + sequence) - k_offset, keys)
+        k_length = _clamped(tl.load(cu_seqlens_k + sequence + 1) - k_offset, keys) - k_begin
+    shift = k_length - q_length
+    if IS_ABSOLUTE:
+        shift = (q_offset + q_begin) - (k_offset + k_begin)
+    return q_begin, q_length, k_begin, k_length, shift
+
+
+@triton.jit
+def _clamped(place, length):
+    return tl.minimum(tl.maximum(place, 0), length)
+
+
+@triton.jit
+def visible_pairs(
+    i, j, q_length, k_length, shift, left, right, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr
+):
+    """Whether each query of ``i`` sees each key of ``j``; i and j broadcast, one is a column."""
+    visible = (i < q_length) & (j < k_length)
+    ahead = j - i - shift
+    if HAS_LEFT:
+        visible = visible & (ahead >= -left)
+    if HAS_RIGHT:
+        visible = visible & (ahead <= right)
+    return visible
