@@ -66,7 +66,8 @@ def resolve_precision(precision: str, x: Tensor, of_16_bits: str) -> str:
     """The precision that a call runs with.
 
     It is asked when an operation runs, since torch.compile does not watch the setting that it
-    depends on.
+    depends on. Of bfloat16 on the CPU it is never ``"bf16"``: Triton's interpreter, the only one to
+    ask there, would compute with the bit patterns.
 
     Args:
         precision: named, or ``"default"``.
@@ -76,7 +77,7 @@ def resolve_precision(precision: str, x: Tensor, of_16_bits: str) -> str:
     if precision != "default":
         return precision
     if x.dtype.itemsize == 2:
-        return of_16_bits
+        return "ieee" if of_16_bits == "bf16" and x.device.type == "cpu" else of_16_bits
     if torch.get_float32_matmul_precision() == "highest":
         return "ieee" if torch.version.hip is not None else "tf32x3"
     return "tf32"

@@ -4,6 +4,12 @@ import triton
 import triton.language as tl
 
 
+@triton.constexpr_function
+def is_of_16_bits(PRECISION):
+    """Whether operands of products with this precision have 16 bits."""
+    return PRECISION == "fp16" or PRECISION == "bf16"
+
+
 @triton.jit
 def round_to_tf32(values):
     """Round float32 to 11 significant bits, to nearest; infinities and NaN stay what they are.

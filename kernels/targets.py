@@ -31,6 +31,10 @@ class Target:
     shared_memory_limit: int
     tensor_memory_limit: int = 0
 
+    def multiplies_in_units(self, precision: str) -> bool:
+        """Whether matrix units do products in a precision; NVIDIA's round float32 operands."""
+        return self.backend == "hip" or precision != "ieee"
+
 
 SM_80 = Target("sm_80", "cuda", 80, 32, 163 * 1024)
 SM_90 = Target("sm_90", "cuda", 90, 32, 227 * 1024)

@@ -115,7 +115,7 @@ def _passes(call: Call) -> tuple[_Pass, _Pass]:
 
 def _plan_rows(call: Call, side: _Pass) -> tuple[Launch, Tensor, Tensor | None]:
     """The launch, the losses of the rows and, for softmax, their normalisers."""
-    configuration = forward_configuration(side.size, _precision(call), call.target)
+    configuration = forward_configuration(side.size, call.precision, call.target)
     losses = _empty(side, len(side.rows))
     normalisers = _empty(side, 2, len(side.rows)) if call.kind == "softmax" else None
     arguments = {
@@ -163,7 +163,7 @@ def _backward_launch(
     row_normalisers: Tensor | None,
     column_normalisers: Tensor | None,
 ) -> Launch:
-    configuration = backward_configuration(side.size, _precision(call), call.target)
+    configuration = backward_configuration(side.size, call.precision, call.target)
     slices = 1 if grad_rows is None else triton.cdiv(side.size, configuration.block_slice)
     arguments = {
         **_shared_arguments(call, side),
@@ -206,14 +206,8 @@ def _shared_arguments(call: Call, side: _Pass) -> dict[str, Any]:
         "rows_stride_place": side.rows.stride(1),
         "columns_stride_row": side.columns.stride(0),
         "columns_stride_place": side.columns.stride(1),
-        "PRECISION": _precision(call),
+        "PRECISION": call.precision,
     }
-
-
-def _precision(call: Call) -> str:
-    """The interpreter, which CPU tensors go to, computes bfloat16 as bit patterns."""
-    is_interpreted = call.image.device.type == "cpu"
-    return "ieee" if is_interpreted and call.precision == "bf16" else call.precision
 
 
 def _empty(side: _Pass, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -113,7 +113,7 @@ def _cases(
                 config,
                 launch,
                 spill_ceiling,
-                needs_tensor_cores=_has_products(launch) and _has_units(precision, target),
+                needs_tensor_cores=_has_products(launch) and target.multiplies_in_units(precision),
             )
 
 
@@ -128,8 +128,3 @@ def _meta(sizes: _Sizes, grid: tuple[int, int], dtype: torch.dtype) -> torch.Ten
 def _has_products(launch: Launch) -> bool:
     """All kernels have some, but a filter of rows that are transformed already."""
     return bool(launch.arguments.get("TRANSFORM", True))
-
-
-def _has_units(precision: str, target: Target) -> bool:
-    """NVIDIA's matrix units round float32 operands."""
-    return target.backend == "hip" or precision != "ieee"

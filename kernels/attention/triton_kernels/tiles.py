@@ -7,7 +7,7 @@ A head size is padded to the next multiple of 16 and split into powers of two, t
 import triton
 import triton.language as tl
 
-from dualwave.kernels.device_functions import offset, product
+from dualwave.kernels.device_functions import is_of_16_bits, offset, product
 
 
 @triton.constexpr_function
@@ -35,12 +35,6 @@ def piece_size(SIZE, index):
     return 1 << (left.bit_length() - 1)
 
 
-@triton.constexpr_function
-def is_16_bit(PRECISION):
-    """Whether operands of products keep their 16 bits."""
-    return PRECISION == "fp16" or PRECISION == "bf16"
-
-
 @triton.jit
 def load_rows(
     base, rows, inside, row_stride, column_stride, SIZE: tl.constexpr, PRECISION: tl.constexpr
@@ -63,7 +57,7 @@ def load_rows(
         offsets = offset(rows, row_stride)[:, None] + offset(columns, column_stride)[None, :]
         mask = inside[:, None] & (columns < SIZE)[None, :]
         tile = tl.load(base + offsets, mask=mask, other=0.0)
-        if not is_16_bit(PRECISION):
+        if not is_of_16_bits(PRECISION):
             tile = tile.to(tl.float32)
         tiles = tiles + (tile,)
     return tiles
@@ -109,7 +103,7 @@ def rows_by_rows(left, right, PRECISION: tl.constexpr):
 @triton.jit
 def add_mixed_rows(sums, weights, rows, PRECISION: tl.constexpr):
     """Sums plus rows mixed by weights: (OUT, SIZE) + (OUT, ROWS) @ (ROWS, SIZE)."""
-    if is_16_bit(PRECISION):
+    if is_of_16_bits(PRECISION):
         weights = weights.to(rows[0].dtype)
     added = ()
     for index in tl.static_range(len(sums)):

@@ -8,12 +8,11 @@ import triton
 import triton.language as tl
 
 from dualwave.kernels.contrastive.triton_kernels.tiles import (
-    is_of_16_bits,
     label_mask,
     log1p_of_part,
     pair_products,
 )
-from dualwave.kernels.device_functions import offset, round_to_tf32
+from dualwave.kernels.device_functions import is_of_16_bits, offset, round_to_tf32
 
 
 @triton.jit(do_not_specialize=["label_offset"])
@@ -127,7 +126,9 @@ def label_losses_kernel(
         mask = has_label[:, None] & (place < size)[None, :]
         # [BLOCK_ROWS, BLOCK_SIZE]
         of_rows = tl.load(
-            rows + offset(row, rows_stride_row)[:, None] + offset(place, rows_stride_place)[None, :],
+            rows
+            + offset(row, rows_stride_row)[:, None]
+            + offset(place, rows_stride_place)[None, :],
             mask=mask,
             other=0.0,
         ).to(tl.float32)

@@ -7,13 +7,7 @@ columns texts, or the other way round for the pass over the transposed matrix.
 import triton
 import triton.language as tl
 
-from dualwave.kernels.device_functions import offset, product
-
-
-@triton.constexpr_function
-def is_of_16_bits(PRECISION):
-    """Whether operands of the products are bfloat16 or float16."""
-    return PRECISION == "bf16" or PRECISION == "fp16"
+from dualwave.kernels.device_functions import is_of_16_bits, offset, product
 
 
 @triton.jit
@@ -22,8 +16,7 @@ def load_features(
 ):
     """[rows, places] of a matrix (count, size); 0 outside.
 
-    They come in their own dtype for 16-bit products and in float32 for the others. Plans for CPU
-    tensors never say "bf16" (but "ieee"): the interpreter would compute with its bit patterns.
+    They come in their own dtype for 16-bit products and in float32 for the others.
     """
     pointers = features + offset(row, stride_row)[:, None] + offset(place, stride_place)[None, :]
     tile = tl.load(pointers, mask=row_exists[:, None] & (place < size)[None, :], other=0.0)

@@ -9,23 +9,10 @@ import torch
 from dualwave.kernels.attention import blockwise_attention, pytorch_chunked
 from dualwave.kernels.attention.reference import blockwise_attention_reference, visible_pairs
 
+from .cases import CU_SEQLENS, OPTIONS
 from .oracle import assert_within_budget, exact_results, make_problem, results_of
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-CU_SEQLENS = torch.tensor([0, 0, 3, 4, 11])
-OPTIONS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "causal": {"causal": True},
-    "window": {"window": (2, 1)},
-    "left window": {"window": (3, None)},
-    "own place only": {"window": (0, 0)},
-    "causal window": {"causal": True, "window": (2, None)},
-    "scale": {"scale": 0.2},
-    "offsets": {"causal": True, "q_offset": 3},
-    "offset of keys": {"causal": True, "window": (5, 5), "k_offset": 4},
-    "far offsets": {"causal": True, "q_offset": 50, "k_offset": 7},
-    "sees nothing": {"causal": True, "q_offset": 7, "k_offset": 50},
-}
 
 
 def check(problem, dtype=torch.float64, **more: Any) -> None:

@@ -1,0 +1,111 @@
+"""The calls of blockwise attention that the compile gate plans and compiles."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+
+from dualwave.kernels.attention.planning import plan_backward, plan_forward
+from dualwave.kernels.attention.plans import Call, Packing, Visibility
+from dualwave.kernels.compile_gate_judgement import CompileCase
+from dualwave.kernels.launch import Launch
+from dualwave.kernels.targets import Target
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """What a call has beyond q, k and v."""
+
+    name: str
+    left: int | None = None
+    right: int | None = None
+    has_bias: bool = False
+    is_packed: bool = False
+    is_absolute: bool = False
+    key_heads: int = 16
+    has_grad_lse: bool = False
+
+
+_PLAIN = _Variant("plain")
+_VARIANTS = (
+    _PLAIN,
+    _Variant("causal", right=0),
+    _Variant("window", left=512, right=512),
+    _Variant("bias", has_bias=True),
+    _Variant("packed", is_packed=True),
+    _Variant("offsets", right=0, is_absolute=True),
+    _Variant("grouped heads", key_heads=4),
+    _Variant("gradient of the LSE", has_grad_lse=True),
+    _Variant("all together", 512, 0, True, True, True, 4, True),
+)
+_SIZES = (64, 72, 80, 96, 128, 256)
+_VARIED_SIZES = (64, 128)
+_MORE_SIZES = (1, 8, 16, 32, 48, 112, 160, 192, 240)
+_BATCH, _LENGTH, _HEADS = 4, 4096, 16
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_ROUNDED_PRECISIONS = ("bf16", "fp16", "tf32")
+_STRICT_SPILL_CEILING = 2048
+"""Bytes that tf32x3 and ieee, which the full set alone compiles, may spill."""
+
+
+def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
+    """Forward and backward of each call.
+
+    Args:
+        target: what to plan for.
+        full: more head sizes, every variant at every size, and all dtypes and precisions.
+    """
+    for size in _SIZES:
+        for variant in _VARIANTS if size in _VARIED_SIZES else (_PLAIN,):
+            yield from _cases(size, variant, "bf16", target)
+    if not full:
+        return
+    for precision in ("bf16", "fp16", "tf32", "tf32x3", "ieee"):
+        if target.backend == "hip" and precision == "tf32x3":
+            continue
+        for size, variant in product((*_SIZES, *_MORE_SIZES), (_VARIANTS[0], _VARIANTS[-1])):
+            yield from _cases(size, variant, precision, target)
+    for size, variant in product(_SIZES, _VARIANTS):
+        yield from _cases(size, variant, "fp16", target)
+
+
+def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iterator[CompileCase]:
+    dtype = _DTYPES.get(precision, torch.float32)
+    batch = 1 if variant.is_packed else _BATCH
+    q = torch.empty(batch, _LENGTH, _HEADS, size, dtype=dtype, device="meta")
+    k = torch.empty(batch, _LENGTH, variant.key_heads, size, dtype=dtype, device="meta")
+    bias = packing = None
+    if variant.has_bias:
+        bias = torch.empty(1, _HEADS, _LENGTH, _LENGTH, dtype=dtype, device="meta")
+    if variant.is_packed:
+        marks = torch.empty(9, dtype=torch.int32, device="meta")
+        packing = Packing(marks, marks, _LENGTH, _LENGTH)
+    visibility = Visibility(
+        variant.left, variant.right, (_LENGTH, 0) if variant.is_absolute else None
+    )
+    call = Call(q, k, k, bias, packing, visibility, 0.125, dtype, precision, target)
+    lse = torch.empty(batch, _HEADS, _LENGTH, device="meta")
+    grad_lse = lse if variant.has_grad_lse else None
+    wanted = (True, True, True, variant.has_bias)
+    partial = replace(call, out_dtype=torch.float32) if variant.has_grad_lse else call
+    grad_out = torch.empty_like(q, dtype=partial.out_dtype)
+    passes = {
+        "forward": plan_forward(partial).launches,
+        "backward": plan_backward(
+            partial, grad_out, lse, grad_out, grad_lse, dtype, wanted
+        ).launches,
+    }
+    for direction, launches in passes.items():
+        for launch in launches:
+            yield CompileCase(
+                f"D={size} {precision} {direction}, {variant.name}",
+                launch,
+                0 if precision in _ROUNDED_PRECISIONS else _STRICT_SPILL_CEILING,
+                needs_tensor_cores=_has_products(launch) and target.multiplies_in_units(precision),
+            )
+
+
+def _has_products(launch: Launch) -> bool:
+    """All kernels have some, but that of the row sums."""
+    return "BLOCK_K" in launch.arguments
