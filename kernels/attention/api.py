@@ -126,7 +126,7 @@ def blockwise_attention(
         chosen_precision,
         chosen,
     )
-    out, lse = BlockwiseAttention.apply(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options)
+    out, lse, _ = BlockwiseAttention.apply(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options)
     return (out, lse) if return_lse else out
 
 

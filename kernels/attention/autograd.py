@@ -1,6 +1,6 @@
 """Attention for autograd: forward, and the exact backward that computes the weights again.
 
-Saved are q, k, v, the bias, the packing, out and lse. Every tensor is in the canonical form of
+Saved are q, k, v, the bias, the packing, out and the normalisers of the weights. Every tensor is in the canonical form of
 `dualwave.kernels.attention.plans.Call`, except that the PyTorch implementation takes float64 too.
 """
 
@@ -20,9 +20,9 @@ def _refuse_vmap(*_: Any) -> NoReturn:
 
 
 class BlockwiseAttention(torch.autograd.Function):
-    """(out, lse) from (q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options).
+    """(out, lse, normalisers) from (q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options).
 
-    ``options`` are the other arguments of the operation ``dualwave::attention_forward``.
+    Normalisers have no gradient. ``options`` are the other arguments of the operation ``dualwave::attention_forward``.
     """
 
     vmap = staticmethod(_refuse_vmap)
@@ -36,30 +36,34 @@ class BlockwiseAttention(torch.autograd.Function):
         cu_seqlens_q: Tensor | None,
         cu_seqlens_k: Tensor | None,
         options: tuple[Any, ...],
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Attend."""
         return torch.ops.dualwave.attention_forward(
             q, k, v, bias, cu_seqlens_q, cu_seqlens_k, *options
         )
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
         """Keep what backward needs."""
         *tensors, ctx.options = inputs
-        ctx.save_for_backward(*tensors, *output)
+        out, _, normalisers = output
+        ctx.mark_non_differentiable(normalisers)
+        ctx.save_for_backward(*tensors, out, normalisers)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
-        ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None
+        ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: None
     ) -> tuple[Tensor | None, ...]:
         """The gradients of q, k, v and bias, where they are needed."""
-        *tensors, out, lse = ctx.saved_tensors
+        *tensors, out, normalisers = ctx.saved_tensors
         wanted = tuple(ctx.needs_input_grad[:4])
         if grad_out is None:
             grad_out = torch.zeros_like(out)
         grads = _BlockwiseAttentionBackward.apply(
-            grad_out, grad_lse, out, lse, *tensors, ctx.options, wanted
+            grad_out, grad_lse, out, normalisers, *tensors, ctx.options, wanted
         )
         return (*grads, None, None, None)
 
@@ -74,7 +78,7 @@ class _BlockwiseAttentionBackward(torch.autograd.Function):
         grad_out: Tensor,
         grad_lse: Tensor | None,
         out: Tensor,
-        lse: Tensor,
+        normalisers: Tensor,
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -88,7 +92,7 @@ class _BlockwiseAttentionBackward(torch.autograd.Function):
             grad_out,
             grad_lse,
             out,
-            lse,
+            normalisers,
             q,
             k,
             v,

@@ -86,6 +86,7 @@ def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iter
     )
     call = Call(q, k, k, bias, packing, visibility, 0.125, dtype, precision, target)
     lse = torch.empty(batch, _HEADS, _LENGTH, device="meta")
+    normalisers = torch.empty(2, batch, _HEADS, _LENGTH, device="meta")
     grad_lse = lse if variant.has_grad_lse else None
     wanted = (True, True, True, variant.has_bias)
     partial = replace(call, out_dtype=torch.float32) if variant.has_grad_lse else call

@@ -2,7 +2,8 @@
 
 Arguments are in the canonical form of `dualwave.kernels.attention.plans.Call`. ``precision`` may
 also be ``"default"``, which is resolved when an operation runs. ``implementation`` is an argument
-and not a dispatch key: the kernels also run on CPU tensors, in Triton's interpreter.
+and not a dispatch key: the kernels also run on CPU tensors, in Triton's interpreter. Forward's third
+result, the normalisers (2, B, Hq, Sq), is for the backward of the same implementation alone.
 """
 
 from typing import Any
@@ -19,9 +20,9 @@ _SHARED_SCHEMA = (
     "float scale, ScalarType out_dtype, str precision, str implementation"
 )
 _library = torch.library.Library("dualwave", "FRAGMENT")
-_library.define(f"attention_forward({_SHARED_SCHEMA}) -> (Tensor, Tensor)")
+_library.define(f"attention_forward({_SHARED_SCHEMA}) -> (Tensor, Tensor, Tensor)")
 _library.define(
-    "attention_backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, "
+    "attention_backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor normalisers, "
     f"{_SHARED_SCHEMA}, ScalarType grad_dtype, bool[4] wanted) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
@@ -70,7 +71,7 @@ def _longest(cu_seqlens: Tensor) -> int:
     return int(lengths.max()) if len(lengths) > 0 else 0
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
     call = canonical_call(q, k, v, *options)
     if options[-1] == "torch":
         from dualwave.kernels.attention.pytorch import attention_forward_pytorch
@@ -82,15 +83,15 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Te
         plan = plan_forward(call)
         for launch in plan.launches:
             launch.run()
-    return plan.out, plan.lse
+    return plan.out, plan.lse, plan.normalisers
 
 
 def _backward(
-    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *options: Any
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, normalisers: Tensor, *options: Any
 ) -> tuple[Tensor, ...]:
     *arguments, grad_dtype, wanted = options
     call = canonical_call(*arguments)
-    results = (out, lse, grad_out, grad_lse, grad_dtype, tuple(wanted))
+    results = (out, normalisers, grad_out, grad_lse, grad_dtype, tuple(wanted))
     if arguments[-1] == "torch":
         from dualwave.kernels.attention.pytorch import attention_backward_pytorch
 
@@ -108,16 +109,17 @@ def _backward(
     return tuple(call.q.new_empty(0) if grad is None else grad for grad in grads)
 
 
-def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
     out_dtype = options[-3]
     batch, queries, heads, _ = q.shape
     lse_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     out = q.new_empty(q.shape, dtype=out_dtype)
-    return out, q.new_empty((batch, heads, queries), dtype=lse_dtype)
+    lse = q.new_empty((batch, heads, queries), dtype=lse_dtype)
+    return out, lse, lse.new_empty((2, *lse.shape))
 
 
 def _fake_backward(
-    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *options: Any
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, normalisers: Tensor, *options: Any
 ) -> tuple[Tensor, ...]:
     q, k, v, bias, *_, grad_dtype, wanted = options
     return tuple(

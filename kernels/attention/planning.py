@@ -1,5 +1,6 @@
 """The launches of a call: one forward; a row sum, dq, dk with dv, and dbias backward."""
 
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from dualwave.kernels.attention.triton_kernels.row_sums import attention_row_sum
 from dualwave.kernels.launch import Launch
 
 _ROWS_OF_SUMS = 64
+_LOG2_E = math.log2(math.e)
 
 
 def plan_forward(call: Call) -> ForwardPlan:
@@ -30,6 +32,7 @@ def plan_forward(call: Call) -> ForwardPlan:
     batch, queries, heads, _ = call.q.shape
     is_filled = call.packing is None
     out = _empty(call.q.shape, call.out_dtype, call, is_filled)
+    normalisers = _empty((2, batch, heads, queries), torch.float32, call, is_filled)
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=call.q.device)
     if not is_filled:
         lse.fill_(-torch.inf)  # no program looks after rows that are in no sequence
@@ -40,17 +43,18 @@ def plan_forward(call: Call) -> ForwardPlan:
         (_sequences(call) * heads * _cdiv(longest, tile.block_q),),
         _arguments(call, tile)
         | {"out": out, "lse": lse, "longest": longest}
+        | _normaliser_arguments(normalisers)
         | _strides("out", out, "bsh"),
         tile.num_warps,
         tile.num_stages,
     )
-    return ForwardPlan([launch], out, lse)
+    return ForwardPlan([launch], out, lse, normalisers)
 
 
 def plan_backward(
     call: Call,
     out: Tensor,
-    lse: Tensor,
+    normalisers: Tensor,
     grad_out: Tensor,
     grad_lse: Tensor | None,
     grad_dtype: torch.dtype,
@@ -61,15 +65,15 @@ def plan_backward(
     Args:
         call: the forward call.
         out: what it gave, contiguous.
-        lse: what it gave, contiguous.
+        normalisers: what it gave, contiguous.
         grad_out: (B, Sq, Hq, D), any strides and floating dtype.
         grad_lse: (B, Hq, Sq) or None.
         grad_dtype: of the gradients of q, k and v.
         wanted: whether the gradients of q, k, v and bias are needed.
     """
-    delta = torch.empty(lse.shape, dtype=torch.float32, device=lse.device)
+    delta = torch.empty(normalisers.shape[1:], dtype=torch.float32, device=call.q.device)
     launches = [_row_sums(call, out, grad_out, grad_lse, delta)]
-    shared = {"lse": lse, "delta": delta, "grad_out": grad_out}
+    shared = {"delta": delta, "grad_out": grad_out, **_normaliser_arguments(normalisers)}
     shared |= _strides("grad_out", grad_out, "bshd")
     is_filled = call.packing is None
     size = call.q.shape[3]
@@ -175,6 +179,7 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
             if bias.shape[dimension] == 1:
                 bias_strides[f"bias_stride_{name}"] = 0
     q_offset, k_offset = visibility.offsets or (0, 0)
+    scales_first = bias is not None or call.scale <= 0
     return {
         "q": call.q,
         "k": call.k,
@@ -183,6 +188,7 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
         "cu_seqlens_q": None if packing is None else packing.cu_seqlens_q,
         "cu_seqlens_k": None if packing is None else packing.cu_seqlens_k,
         "scale": call.scale,
+        "exponent_scale": _LOG2_E if scales_first else call.scale * _LOG2_E,
         "heads": call.q.shape[2],
         "group": call.q.shape[2] // call.k.shape[2],
         "queries": call.q.shape[1],
@@ -201,10 +207,15 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
         "HAS_LEFT": visibility.left is not None,
         "HAS_RIGHT": visibility.right is not None,
         "HAS_BIAS": bias is not None,
+        "SCALES_FIRST": scales_first,
         "IS_PACKED": packing is not None,
         "IS_ABSOLUTE": visibility.offsets is not None,
         "PRECISION": call.precision,
     }
+
+
+def _normaliser_arguments(normalisers: Tensor) -> dict[str, Any]:
+    return {"normalisers": normalisers, "normaliser_stride": normalisers.stride(0)}
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, call: Call, is_filled: bool) -> Tensor:

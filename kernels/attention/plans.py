@@ -90,11 +90,14 @@ class ForwardPlan:
         out: (B, Sq, Hq, D) contiguous; 0 where a query sees no key or is in no sequence.
         lse: (B, Hq, Sq) float32, the natural logarithm of the sum of exponentials of a query's
             logits; -inf where it sees no key.
+        normalisers: (2, B, Hq, Sq) float32, what backward computes the weights from. The LSE is
+            rounded to its own size: weights from it would err the more the larger the logits are.
     """
 
     launches: list[Launch]
     out: Tensor
     lse: Tensor
+    normalisers: Tensor
 
 
 @dataclass(frozen=True)

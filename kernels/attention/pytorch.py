@@ -2,7 +2,8 @@
 
 torch's operator for CPUs returns the LSE and takes it back, but it needs at least one key, aligns
 causal at the top left, gives the LSE of a row without visible keys as 0, and has no gradient of
-the LSE or the mask. So it serves what it can express (see `_as_fused`); windows, packed sequences
+the LSE or the mask. (Its backward computes weights from the LSE, which is rounded to its own size:
+the gradients of large logits err by eps / 2 * |lse|.) So it serves what it can express (see `_as_fused`); windows, packed sequences
 and biases with gradients are computed in chunks of queries.
 """
 
@@ -34,8 +35,8 @@ class _Fused:
     is_causal: bool
 
 
-def attention_forward_pytorch(call: Call) -> tuple[Tensor, Tensor]:
-    """out (B, Sq, Hq, D) in ``call.out_dtype``, and lse (B, Hq, Sq)."""
+def attention_forward_pytorch(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """out (B, Sq, Hq, D) in ``call.out_dtype``, lse (B, Hq, Sq) and normalisers (2, B, Hq, Sq)."""
     fused = _as_fused(call)
     if fused is None:
         return attention_forward_chunked(call)
@@ -50,13 +51,14 @@ def attention_forward_pytorch(call: Call) -> tuple[Tensor, Tensor]:
     lse = lse.contiguous()
     if fused.mask is not None:
         lse = lse.masked_fill(torch.isneginf(fused.mask).all(dim=-1), -torch.inf)
-    return out.transpose(1, 2).to(call.out_dtype).contiguous(), lse
+    normalisers = torch.stack([lse, torch.zeros_like(lse)])
+    return out.transpose(1, 2).to(call.out_dtype).contiguous(), lse, normalisers
 
 
 def attention_backward_pytorch(
     call: Call,
     out: Tensor,
-    lse: Tensor,
+    normalisers: Tensor,
     grad_out: Tensor,
     grad_lse: Tensor | None,
     grad_dtype: torch.dtype,
@@ -65,8 +67,11 @@ def attention_backward_pytorch(
     """The wanted gradients of q, k, v (in ``grad_dtype``) and bias; None for the others."""
     fused = None if wanted[3] else _as_fused(call)
     if fused is None:
-        return attention_backward_chunked(call, out, lse, grad_out, grad_lse, grad_dtype, wanted)
+        return attention_backward_chunked(
+            call, out, normalisers, grad_out, grad_lse, grad_dtype, wanted
+        )
     operands = [fused.q, fused.k, fused.v]
+    lse = normalisers.sum(dim=0)
     out, grad_out = (t.transpose(1, 2).to(fused.q.dtype) for t in (out, grad_out))
     if grad_lse is not None:
         # One more column: with out = -1 and grad_out = grad_lse in it, the operator's

@@ -33,27 +33,35 @@ class _Chunk:
     hidden: Tensor | None
 
 
-def attention_forward_chunked(call: Call) -> tuple[Tensor, Tensor]:
-    """out (B, Sq, Hq, D) in ``call.out_dtype``, and lse (B, Hq, Sq)."""
+def attention_forward_chunked(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """out (B, Sq, Hq, D) in ``call.out_dtype``, lse (B, Hq, Sq) and normalisers (2, B, Hq, Sq).
+
+    The normalisers are a row's largest logit, and the logarithm of the sum of exponentials less it.
+    """
     batch, queries, heads, _ = call.q.shape
     dtype = _sum_dtype(call)
     out = torch.zeros(call.q.shape, dtype=call.out_dtype, device=call.q.device)
-    lse = torch.full((batch, heads, queries), -torch.inf, dtype=dtype, device=call.q.device)
+    shape = (2, batch, heads, queries)
+    normalisers = torch.full(shape, -torch.inf, dtype=dtype, device=call.q.device)
+    normalisers[1] = 0.0
     for chunk in _chunks(call):
         logits = _logits(call, chunk)
-        chunk_lse = torch.logsumexp(logits, dim=-1)
-        weights = torch.exp(logits - _finite(chunk_lse).unsqueeze(-1))
+        largest = logits.amax(dim=-1)
+        weights = logits.sub_(_finite(largest).unsqueeze(-1)).exp_()
+        total = weights.sum(dim=-1)
+        total = total.masked_fill(total == 0.0, 1.0)
         values = _by_key_head(call.v[:, chunk.keys], dtype)
-        mixed = _split_heads(_join_heads(weights, call) @ values, call)
+        mixed = _split_heads(_join_heads(weights, call) @ values, call) / total.unsqueeze(-1)
         out[:, chunk.queries] = mixed.transpose(1, 2).to(call.out_dtype)
-        lse[:, :, chunk.queries] = chunk_lse
-    return out, lse
+        normalisers[0, :, :, chunk.queries] = largest
+        normalisers[1, :, :, chunk.queries] = total.log()
+    return out, normalisers.sum(dim=0), normalisers
 
 
 def attention_backward_chunked(
     call: Call,
     out: Tensor,
-    lse: Tensor,
+    normalisers: Tensor,
     grad_out: Tensor,
     grad_lse: Tensor | None,
     grad_dtype: torch.dtype,
@@ -72,8 +80,8 @@ def attention_backward_chunked(
     if grad_lse is not None:
         delta = delta - grad_lse
     for chunk in _chunks(call):
-        chunk_lse = _finite(lse[:, :, chunk.queries]).unsqueeze(-1)
-        weights = torch.exp(_logits(call, chunk) - chunk_lse)
+        largest, log_total = normalisers[:, :, :, chunk.queries].unsqueeze(-1)
+        weights = _logits(call, chunk).sub_(_finite(largest)).sub_(log_total).exp_()
         grads = grad_out[:, chunk.queries].to(dtype).transpose(1, 2)
         grads = _join_heads(grads, call)
         keys, values = (_by_key_head(t[:, chunk.keys], dtype) for t in (call.k, call.v))
@@ -100,9 +108,9 @@ def _sum_dtype(call: Call) -> torch.dtype:
     return torch.float64 if call.q.dtype == torch.float64 else torch.float32
 
 
-def _finite(lse: Tensor) -> Tensor:
+def _finite(largest: Tensor) -> Tensor:
     """A row without visible keys has logits of -inf only: their exponentials must be 0, not NaN."""
-    return lse.masked_fill(torch.isneginf(lse), 0.0)
+    return largest.masked_fill(torch.isneginf(largest), 0.0)
 
 
 def _by_key_head(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,17 +1,18 @@
 """The forward pass: a program owns a tile of queries of one head and walks over its keys.
 
-Online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2307.08691) in base 2: logits
-are multiplied by log2(e), so that exp2, which is one instruction, takes the place of exp.
+Online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao, arXiv 2307.08691) in base 2, so that
+exp2, which is one instruction, takes the place of exp. The maximum is subtracted before the factor
+of the exponent: a product of large logits would be rounded to their size, and not to that of the
+difference.
 """
 
 import triton
 import triton.language as tl
 
-from dualwave.kernels.attention.triton_kernels.logits import LN_2, LOG2_E
+from dualwave.kernels.attention.triton_kernels.logits import attention_logits
 from dualwave.kernels.attention.triton_kernels.tiles import (
     add_mixed_rows,
     load_rows,
-    rows_by_rows,
     scale_rows,
     sequence_bounds,
     store_rows,
@@ -19,6 +20,8 @@ from dualwave.kernels.attention.triton_kernels.tiles import (
     zero_rows,
 )
 from dualwave.kernels.device_functions import offset
+
+LN_2 = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit(
@@ -33,7 +36,9 @@ def attention_forward_kernel(
     cu_seqlens_k,
     out,
     lse,
+    normalisers,
     scale,
+    exponent_scale,
     heads,
     group,
     queries,
@@ -62,21 +67,25 @@ def attention_forward_kernel(
     out_stride_b,
     out_stride_s,
     out_stride_h,
+    normaliser_stride,
     SIZE: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """out and lse of BLOCK_Q queries.
+    """out, lse and normalisers of BLOCK_Q queries.
 
     Shapes: q (B, queries, heads, SIZE), k and v (B, keys, heads / group, SIZE), bias
-    (B or 1, heads or 1, queries, keys), out like q, lse (B, heads, queries) contiguous. Programs:
-    sequences * heads * tiles of the ``longest`` sequence.
+    (B or 1, heads or 1, queries, keys), out like q, lse (B, heads, queries) contiguous, normalisers
+    (2, B, heads, queries) contiguous: the largest logit as `attention_logits` gives them, and the
+    base-2 logarithm of the sum of exponentials less that. Programs: sequences * heads * tiles of
+    the ``longest`` sequence.
     """
     program = tl.program_id(0)
     tiles = tl.cdiv(longest, BLOCK_Q)
@@ -123,29 +132,38 @@ def attention_forward_kernel(
     sums = zero_rows(BLOCK_Q, SIZE)
     if HAS_LEFT:
         largest, total, sums = _attend(
-            largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
-            k_length, shift, left, right, begin, full_begin, k_stride_s, k_stride_d, v_stride_s,
-            v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
-            HAS_BIAS, True, PRECISION,
+            largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i,
+            q_length, k_begin, k_length, shift, left, right, begin, full_begin, k_stride_s, k_stride_d,
+            v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT,
+            HAS_RIGHT, HAS_BIAS, SCALES_FIRST, True, PRECISION,
         )  # fmt: skip
     largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
-        k_length, shift, left, right, full_begin, full_end, k_stride_s, k_stride_d, v_stride_s,
-        v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-        False, PRECISION,
+        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i, q_length,
+        k_begin, k_length, shift, left, right, full_begin, full_end, k_stride_s, k_stride_d,
+        v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
+        HAS_BIAS, SCALES_FIRST, False, PRECISION,
     )  # fmt: skip
     largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, i, q_length, k_begin,
-        k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d, v_stride_s,
-        v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-        True, PRECISION,
+        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i, q_length,
+        k_begin, k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d,
+        v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
+        HAS_BIAS, SCALES_FIRST, True, PRECISION,
     )  # fmt: skip
 
     sees_nothing = total == 0.0
     total = tl.where(sees_nothing, 1.0, total)
-    log_total = tl.where(sees_nothing, float("-inf"), (largest + tl.log2(total)) * LN_2)
-    lse_row = offset(batch * heads + head, queries) + q_begin
-    tl.store(lse + lse_row + i, log_total, mask=inside)
+    log_total = tl.log2(total)
+    row = offset(batch * heads + head, queries) + q_begin + i
+    tl.store(normalisers + row, tl.where(sees_nothing, 0.0, largest), mask=inside)
+    tl.store(
+        normalisers + normaliser_stride + row,
+        tl.where(sees_nothing, float("inf"), log_total),
+        mask=inside,
+    )
+    if not SCALES_FIRST:
+        largest *= scale
+    natural = tl.where(sees_nothing, float("-inf"), largest + log_total * LN_2)
+    tl.store(lse + row, natural, mask=inside)
     out_base = out + offset(batch, out_stride_b) + offset(head, out_stride_h)
     sums = scale_rows(sums, (1.0 / total)[:, None])
     store_rows(out_base, sums, q_begin + i, inside, out_stride_s, SIZE)
@@ -161,6 +179,7 @@ def _attend(
     v_base,
     bias_base,
     scale,
+    exponent_scale,
     i,
     q_length,
     k_begin,
@@ -181,6 +200,7 @@ def _attend(
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     IS_MASKED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -189,12 +209,10 @@ def _attend(
         j = first_key + tl.arange(0, BLOCK_K)
         there = j < k_length
         key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
-        logits = rows_by_rows(query, key, PRECISION) * (scale * LOG2_E)
-        if HAS_BIAS:
-            pointers = offset(i, bias_stride_q)[:, None] + offset(j, bias_stride_k)[None, :]
-            pairs = (i < q_length)[:, None] & there[None, :]
-            added = tl.load(bias_base + pointers, mask=pairs, other=0.0).to(tl.float32)
-            logits += added * LOG2_E
+        logits = attention_logits(
+            query, key, bias_base, i[:, None], j[None, :], scale, q_length, k_length,
+            bias_stride_q, bias_stride_k, HAS_BIAS, SCALES_FIRST, PRECISION,
+        )  # fmt: skip
         if IS_MASKED:
             visible = visible_pairs(
                 i[:, None], j[None, :], q_length, k_length, shift, left, right, HAS_LEFT, HAS_RIGHT
@@ -203,8 +221,8 @@ def _attend(
         new_largest = tl.maximum(largest, tl.max(logits, 1))
         # A row that has seen nothing yet: -inf minus -inf would be NaN.
         reference = tl.where(new_largest == float("-inf"), 0.0, new_largest)
-        shares = tl.exp2(logits - reference[:, None])
-        shrink = tl.exp2(largest - reference)
+        shares = tl.exp2((logits - reference[:, None]) * exponent_scale)
+        shrink = tl.exp2((largest - reference) * exponent_scale)
         total = total * shrink + tl.sum(shares, 1)
         value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
         sums = add_mixed_rows(scale_rows(sums, shrink[:, None]), shares, value, PRECISION)

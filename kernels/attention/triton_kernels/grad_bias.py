@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from dualwave.kernels.attention.triton_kernels.logits import (
-    load_base_2_lse,
+    load_normalisers,
     weights_and_grad_logits,
 )
 from dualwave.kernels.attention.triton_kernels.tiles import load_rows, sequence_bounds
@@ -23,11 +23,12 @@ def attention_grad_bias_kernel(
     bias,
     cu_seqlens_q,
     cu_seqlens_k,
-    lse,
+    normalisers,
     delta,
     grad_out,
     grad_bias,
     scale,
+    exponent_scale,
     heads,
     group,
     queries,
@@ -61,6 +62,7 @@ def attention_grad_bias_kernel(
     grad_out_stride_s,
     grad_out_stride_h,
     grad_out_stride_d,
+    normaliser_stride,
     grad_bias_stride_b,
     grad_bias_stride_h,
     grad_bias_stride_q,
@@ -71,6 +73,7 @@ def attention_grad_bias_kernel(
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -123,12 +126,13 @@ def attention_grad_bias_kernel(
                 PRECISION,
             )  # fmt: skip
             row = offset(batch * heads + head, queries) + q_begin
-            base_2_lse = load_base_2_lse(lse + row, i, inside)
+            largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
             row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
             _, grad_logits = weights_and_grad_logits(
-                query, key, grad, value, base_2_lse[:, None], row_delta[:, None], bias_base,
-                i[:, None], j[None, :], scale, q_length, k_length, shift, left, right,
-                bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, PRECISION,
+                query, key, grad, value, largest[:, None], log_total[:, None], row_delta[:, None],
+                bias_base, i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
+                shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
+                SCALES_FIRST, PRECISION,
             )  # fmt: skip
             sums += grad_logits
     base = (

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from dualwave.kernels.attention.triton_kernels.logits import (
-    load_base_2_lse,
+    load_normalisers,
     weights_and_grad_logits,
 )
 from dualwave.kernels.attention.triton_kernels.tiles import (
@@ -32,12 +32,13 @@ def attention_grad_key_value_kernel(
     bias,
     cu_seqlens_q,
     cu_seqlens_k,
-    lse,
+    normalisers,
     delta,
     grad_out,
     grad_k,
     grad_v,
     scale,
+    exponent_scale,
     heads,
     group,
     queries,
@@ -67,6 +68,7 @@ def attention_grad_key_value_kernel(
     grad_out_stride_s,
     grad_out_stride_h,
     grad_out_stride_d,
+    normaliser_stride,
     grad_k_stride_b,
     grad_k_stride_s,
     grad_k_stride_h,
@@ -76,11 +78,12 @@ def attention_grad_key_value_kernel(
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """dk and dv of BLOCK_K keys of one key head, both contiguous; shapes as in the forward kernel."""
+    """dk and dv of BLOCK_K keys of one key head, contiguous; shapes as in the forward kernel."""
     program = tl.program_id(0)
     tiles = tl.cdiv(longest, BLOCK_K)
     first_key = program % tiles * BLOCK_K
@@ -128,12 +131,13 @@ def attention_grad_key_value_kernel(
                 grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE,
                 PRECISION,
             )  # fmt: skip
-            base_2_lse = load_base_2_lse(lse + row, i, inside)
+            largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
             row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
             weights, grad_logits = weights_and_grad_logits(
-                key, query, value, grad, base_2_lse[None, :], row_delta[None, :], bias_base,
-                i[None, :], j[:, None], scale, q_length, k_length, shift, left, right,
-                bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, PRECISION,
+                key, query, value, grad, largest[None, :], log_total[None, :], row_delta[None, :],
+                bias_base, i[None, :], j[:, None], scale, exponent_scale, q_length, k_length,
+                shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
+                SCALES_FIRST, PRECISION,
             )  # fmt: skip
             value_sums = add_mixed_rows(value_sums, weights, grad, PRECISION)
             key_sums = add_mixed_rows(key_sums, grad_logits, query, PRECISION)

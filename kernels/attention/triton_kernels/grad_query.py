@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from dualwave.kernels.attention.triton_kernels.logits import (
-    load_base_2_lse,
+    load_normalisers,
     weights_and_grad_logits,
 )
 from dualwave.kernels.attention.triton_kernels.tiles import (
@@ -28,11 +28,12 @@ def attention_grad_query_kernel(
     bias,
     cu_seqlens_q,
     cu_seqlens_k,
-    lse,
+    normalisers,
     delta,
     grad_out,
     grad_q,
     scale,
+    exponent_scale,
     heads,
     group,
     queries,
@@ -62,6 +63,7 @@ def attention_grad_query_kernel(
     grad_out_stride_s,
     grad_out_stride_h,
     grad_out_stride_d,
+    normaliser_stride,
     grad_q_stride_b,
     grad_q_stride_s,
     grad_q_stride_h,
@@ -71,6 +73,7 @@ def attention_grad_query_kernel(
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -99,7 +102,7 @@ def attention_grad_query_kernel(
         grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE, PRECISION
     )
     row = offset(batch * heads + head, queries) + q_begin
-    base_2_lse = load_base_2_lse(lse + row, i, inside)
+    largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
     row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
     k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
     v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
@@ -121,9 +124,10 @@ def attention_grad_query_kernel(
         key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
         value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
         _, grad_logits = weights_and_grad_logits(
-            query, key, grad, value, base_2_lse[:, None], row_delta[:, None], bias_base,
-            i[:, None], j[None, :], scale, q_length, k_length, shift, left, right,
-            bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, PRECISION,
+            query, key, grad, value, largest[:, None], log_total[:, None], row_delta[:, None],
+            bias_base, i[:, None], j[None, :], scale, exponent_scale, q_length, k_length, shift,
+            left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST,
+            PRECISION,
         )  # fmt: skip
         sums = add_mixed_rows(sums, grad_logits, key, PRECISION)
     sums = scale_rows(sums, scale)

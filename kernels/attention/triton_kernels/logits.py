@@ -1,4 +1,4 @@
-"""Weights and gradients of logits, computed again in every backward kernel from q, k, v and lse."""
+"""Logits, and what every backward kernel computes again from q, k, v and lse."""
 
 import triton
 import triton.language as tl
@@ -6,15 +6,59 @@ import triton.language as tl
 from dualwave.kernels.attention.triton_kernels.tiles import rows_by_rows, visible_pairs
 from dualwave.kernels.device_functions import offset
 
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
+
+@triton.jit
+def attention_logits(
+    rows,
+    columns,
+    bias_base,
+    i,
+    j,
+    scale,
+    q_length,
+    k_length,
+    bias_stride_q,
+    bias_stride_k,
+    HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Logits of a tile of pairs, visible or not; without SCALES_FIRST they are not scaled yet.
+
+    Either the rows of the tile are queries and its columns keys, or the other way round. A bias,
+    and a scale that is not positive, need SCALES_FIRST.
+
+    Args:
+        rows: q (or k) of the tile's rows.
+        columns: k (or q) of its columns.
+        bias_base: where the sequence's bias begins.
+        i: places of the queries, as a row or column of the tile.
+        j: places of the keys, likewise.
+        scale: of the products.
+        q_length: queries of the sequence.
+        k_length: keys of the sequence.
+        bias_stride_q: from the bias of a query to that of the next.
+        bias_stride_k: from the bias of a key to that of the next.
+        HAS_BIAS: variant.
+        SCALES_FIRST: variant.
+        PRECISION: of the products.
+    """
+    logits = rows_by_rows(rows, columns, PRECISION)
+    if SCALES_FIRST:
+        logits *= scale
+    if HAS_BIAS:
+        pointers = bias_base + offset(i, bias_stride_q) + offset(j, bias_stride_k)
+        pairs = (i < q_length) & (j < k_length)
+        logits += tl.load(pointers, mask=pairs, other=0.0).to(tl.float32)
+    return logits
 
 
 @triton.jit
-def load_base_2_lse(lse, i, inside):
-    """The LSE in base 2; infinity where a query sees nothing, so that its weights become 0."""
-    values = tl.load(lse + i, mask=inside, other=float("-inf"))
-    return tl.where(values == float("-inf"), float("inf"), values * LOG2_E)
+def load_normalisers(normalisers, normaliser_stride, row, inside):
+    """The forward kernel's of some queries; those that see nothing get weights of 0."""
+    largest = tl.load(normalisers + row, mask=inside, other=0.0)
+    log_total = tl.load(normalisers + normaliser_stride + row, mask=inside, other=float("inf"))
+    return largest, log_total
 
 
 @triton.jit
@@ -23,12 +67,14 @@ def weights_and_grad_logits(
     columns,
     grad_rows,
     grad_columns,
-    base_2_lse,
+    largest,
+    log_total,
     delta,
     bias_base,
     i,
     j,
     scale,
+    exponent_scale,
     q_length,
     k_length,
     shift,
@@ -39,35 +85,25 @@ def weights_and_grad_logits(
     HAS_LEFT: tl.constexpr,
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    SCALES_FIRST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Weights of a tile of pairs, and the gradients of its logits; 0 where not visible.
 
-    Either the rows of the tile are queries and its columns keys, or the other way round.
-
-    Args:
-        rows: q (or k) of the tile's rows, columns: k (or q) of its columns.
-        columns: see above.
+    Arguments are those of `attention_logits` and `visible_pairs`, and:
         grad_rows: grad_out (or v) of the tile's rows.
         grad_columns: v (or grad_out) of its columns.
-        base_2_lse: of the queries, as a row or column of the tile.
+        largest: of the queries, as a row or column of the tile; see `load_normalisers`.
+        log_total: likewise.
         delta: likewise.
-        bias_base: where the sequence's bias begins.
-        i: places of the queries, as a row or column of the tile.
-        j: places of the keys, likewise.
-        scale: of the products.
-        q_length, k_length, shift, left, right: see `visible_pairs`.
-        bias_stride_q, bias_stride_k: strides of the bias.
-        HAS_LEFT, HAS_RIGHT, HAS_BIAS: variants.
-        PRECISION: of the products.
+        exponent_scale: what turns logits into exponents of 2.
     """
-    logits = rows_by_rows(rows, columns, PRECISION) * (scale * LOG2_E)
+    logits = attention_logits(
+        rows, columns, bias_base, i, j, scale, q_length, k_length, bias_stride_q, bias_stride_k,
+        HAS_BIAS, SCALES_FIRST, PRECISION,
+    )  # fmt: skip
     visible = visible_pairs(i, j, q_length, k_length, shift, left, right, HAS_LEFT, HAS_RIGHT)
-    if HAS_BIAS:
-        pointers = bias_base + offset(i, bias_stride_q) + offset(j, bias_stride_k)
-        pairs = (i < q_length) & (j < k_length)
-        logits += tl.load(pointers, mask=pairs, other=0.0).to(tl.float32) * LOG2_E
-    weights = tl.where(visible, tl.exp2(logits - base_2_lse), 0.0)
+    weights = tl.where(visible, tl.exp2((logits - largest) * exponent_scale - log_total), 0.0)
     grad_weights = rows_by_rows(grad_rows, grad_columns, PRECISION)
     grad_logits = tl.where(visible, weights * (grad_weights - delta), 0.0)
     return weights, grad_logits

@@ -126,12 +126,13 @@ def assert_within_budget(
 ) -> None:
     """Compare with the exact answer, in the largest error of each result.
 
-    The budget of a result is twice plain PyTorch's error plus 4 eps times the result's scale, its
-    largest absolute value. eps is that of the result's dtype, or 2^-10 if that is more and
-    ``rounded_products`` (tf32 operands, 11 significant bits).
+    The budget of a result is twice plain PyTorch's error plus 4 eps times the result's scale: its
+    largest absolute value, or `uncancelled_scales` if that is more. eps is that of the result's
+    dtype, or 2^-10 if that is more and ``rounded_products`` (tf32 operands, 11 significant bits).
     """
     exact = exact_results(problem, with_lse=with_lse)
     plain = plain_results(problem, dtype, with_lse=with_lse)
+    scales = uncancelled_scales(problem, with_lse=with_lse)
     for name, value in ours.items():
         assert value.shape == exact[name].shape, name
         nothing = torch.isneginf(exact[name])
@@ -145,11 +146,46 @@ def assert_within_budget(
             )
         )
         eps = max(torch.finfo(value.dtype).eps, 2.0**-10 if rounded_products else 0.0)
-        budget = 2 * plain_error + 4 * eps * size
+        budget = 2 * plain_error + 4 * eps * max(size, scales.get(name, 0.0))
         if dtype == torch.float64:  # where plain PyTorch is the exact answer itself
             budget = 1e-12 * max(size, 1.0)
         assert error <= budget, f"{name}: error {error:.3g} over the budget of {budget:.3g}"
 
 
+def uncancelled_scales(problem: Problem, *, with_lse: bool) -> dict[str, float]:
+    """How large the gradients of q, k and bias are expected to be if nothing cancels.
+
+    The gradient of a logit is its weight times (gradient of the weight - their weighted mean), and
+    rounding errors are as large as these two, also where their difference is 0: under a query that
+    sees one key, for which plain PyTorch subtracts a number from itself. Terms are taken as
+    independent: a sum is as large as the root of the sum of their squares.
+    """
+    options = {name: value for name, value in problem.options.items() if name != "scale"}
+    scale = problem.options.get("scale", problem.q.shape[-1] ** -0.5)
+    group = problem.q.shape[2] // problem.k.shape[2]
+    # As values, keys' places give the weights.
+    places = torch.eye(problem.k.shape[1], dtype=torch.float64)[None, :, None]
+    shape = (*problem.k.shape[:3], problem.k.shape[1])
+    weights, _ = blockwise_attention_reference(
+        problem.q, problem.k, places.expand(shape), bias=problem.bias, scale=scale, **options
+    )
+    weights = weights.permute(0, 2, 1, 3)
+    keys, values = (t.repeat_interleave(group, dim=2) for t in (problem.k, problem.v))
+    out = torch.einsum("bhij,bjhd->bihd", weights, values)
+    grad_squares = problem.grad_out.square()
+    squares = torch.einsum("bihd,bjhd->bhij", grad_squares, values.square())
+    squares = squares + torch.einsum("bihd,bihd->bhi", grad_squares, out.square()).unsqueeze(-1)
+    if with_lse:
+        squares = squares + problem.grad_lse.square().unsqueeze(-1)
+    squares = weights.square() * squares
+    dq = torch.einsum("bhij,bjhd->bihd", squares, keys.square()).sqrt() * scale
+    dk = torch.einsum("bhij,bihd->bjhd", squares, problem.q.square())
+    dk = dk.unflatten(2, (-1, group)).sum(3).sqrt() * scale
+    scales = {"dq": _largest(dq), "dk": _largest(dk)}
+    if problem.bias is not None:
+        scales["dbias"] = _largest(squares.sum_to_size(problem.bias.shape).sqrt())
+    return scales
+
+
 def _largest(values: Tensor) -> float:
-    return float(values.abs().max()) if values.numel() > 0 else 0.0
+    return float(values.detach().abs().max()) if values.numel() > 0 else 0.0

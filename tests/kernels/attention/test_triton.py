@@ -106,14 +106,12 @@ def test_packed_sequences_of_several_tiles(name: str, with_bias: bool) -> None:
     packing = {
         "cu_seqlens_q": torch.tensor([0, 37, 37, 55, 56]),
         "cu_seqlens_k": torch.tensor([0, 17, 20, 20, 55]),
-        "max_seqlen_q": 37,
-        "max_seqlen_k": 35,
     }
     shape = (1, 2, 56, 55) if with_bias else None
     problem = make_problem(
         56, 55, batch=1, bias_shape=shape, dtype=torch.float32, **packing, **WIDE_OPTIONS[name]
     )
-    check(problem)
+    check(problem, max_seqlen_q=37, max_seqlen_k=35)
 
 
 @pytest.mark.parametrize("causal", [False, True])
