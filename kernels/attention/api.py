@@ -190,6 +190,8 @@ def _canonical_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
     if bias.device != q.device:
         raise ValueError(f"bias is on {bias.device} and q on {q.device}: move one to the other.")
     bias = bias.reshape((1,) * missing + tuple(bias.shape))
+    if bias.shape[2:] != wanted[2:] and bias.dtype.itemsize == 2:
+        bias = bias.float()  # its gradient is a sum over what it is broadcast to, rounded once
     return bias.expand(bias.shape[0], bias.shape[1], wanted[2], wanted[3])
 
 

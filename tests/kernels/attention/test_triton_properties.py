@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dualwave.kernels.attention.ops import canonical_call
 from dualwave.kernels.attention.planning import plan_backward, plan_forward
+from dualwave.kernels.attention.plans import Call, Visibility
 from dualwave.kernels.choices import resolve_precision
+from dualwave.kernels.targets import SM_90
 
 from .oracle import exact_results, make_problem, plain_results
 from .triton_runs import attend, check, run, tiles_of
@@ -134,7 +135,7 @@ def test_only_the_gradients_that_are_wanted(wanted: list[str]) -> None:
         leaves[name].requires_grad_()
     with tiles_of(16, 16):
         out, _ = attend(leaves["q"], leaves["k"], leaves["v"], bias=leaves["bias"])
-    out.backward(problem.grad_out.float())
+        out.backward(problem.grad_out.float())
     for name, leaf in leaves.items():
         if name in wanted:
             assert torch.equal(leaf.grad, everything[f"d{name}"]), name
@@ -170,7 +171,10 @@ def test_partial_results_are_not_rounded(dtype: torch.dtype) -> None:
         rounded, _ = attend(*leaves)
         grads = torch.autograd.grad(partial, leaves, problem.grad_out.float())
     assert partial.dtype == torch.float32
-    assert torch.equal(partial.to(dtype), rounded)
+    # The interpreter cuts off what does not fit into bfloat16.
+    ulps = 1 if dtype == torch.bfloat16 else 0
+    rtol = ulps * torch.finfo(dtype).eps
+    torch.testing.assert_close(partial.to(dtype), rounded, rtol=rtol, atol=0)
     assert not torch.equal(partial, rounded.float())
     exact = exact_results(problem, with_lse=False)
     plain = plain_results(problem, dtype, with_lse=False)
@@ -194,7 +198,7 @@ def test_a_bias_of_another_dtype(bias_dtype: torch.dtype) -> None:
         expected.backward(problem.grad_out.float())
     assert torch.equal(out, expected)
     assert bias.grad.dtype == bias_dtype
-    torch.testing.assert_close(bias.grad, same.grad.to(bias_dtype), rtol=0, atol=0)
+    assert torch.equal(bias.grad, same.grad.to(bias_dtype))
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32x3"])
@@ -242,8 +246,7 @@ def test_grids_are_long_on_the_first_axis_alone() -> None:
     """The others stop at 65,535 programs."""
     x = torch.empty(1100, 5, 64, 8, dtype=torch.float16, device="meta")
     bias = torch.empty(1100, 64, 5, 5, device="meta")
-    shared = (None, None, None, None, None, None, None, None)
-    call = canonical_call(x, x, x, bias, *shared, 0.3, x.dtype, "default", "triton")
+    call = Call(x, x, x, bias, None, Visibility(None, 0, None), 0.3, x.dtype, "fp16", SM_90)
     normalisers = torch.empty(2, 1100, 64, 5, device="meta")
     plans = [
         plan_forward(call),
