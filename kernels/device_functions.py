@@ -54,3 +54,12 @@ def product(
 def offset(index, stride):
     """``index * stride`` in 64 bits, so that it holds beyond 2^31 elements."""
     return index.to(tl.int64) * stride
+
+
+@triton.jit
+def tile_offset(index, stride, IS_WIDE: tl.constexpr):
+    """``index * stride`` inside a tile, in as few registers as its span allows."""
+    if IS_WIDE:
+        return offset(index, stride)
+    else:
+        return index * stride

@@ -1,7 +1,8 @@
 """Attention for autograd: forward, and the exact backward that computes the weights again.
 
-Saved are q, k, v, the bias, the packing, out and the normalisers of the weights. Every tensor is in the canonical form of
-`dualwave.kernels.attention.plans.Call`, except that the PyTorch implementation takes float64 too.
+Saved are q, k, v, the bias, the packing, out and the normalisers of the weights. Every tensor is in
+the canonical form of `dualwave.kernels.attention.plans.Call`, except that the PyTorch
+implementation takes float64 too.
 """
 
 from typing import Any, NoReturn
@@ -22,7 +23,8 @@ def _refuse_vmap(*_: Any) -> NoReturn:
 class BlockwiseAttention(torch.autograd.Function):
     """(out, lse, normalisers) from (q, k, v, bias, cu_seqlens_q, cu_seqlens_k, options).
 
-    Normalisers have no gradient. ``options`` are the other arguments of the operation ``dualwave::attention_forward``.
+    Normalisers have no gradient. ``options`` are the other arguments of the operation
+    ``dualwave::attention_forward``.
     """
 
     vmap = staticmethod(_refuse_vmap)

@@ -85,16 +85,15 @@ def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iter
         variant.left, variant.right, (_LENGTH, 0) if variant.is_absolute else None
     )
     call = Call(q, k, k, bias, packing, visibility, 0.125, dtype, precision, target)
-    lse = torch.empty(batch, _HEADS, _LENGTH, device="meta")
     normalisers = torch.empty(2, batch, _HEADS, _LENGTH, device="meta")
-    grad_lse = lse if variant.has_grad_lse else None
+    grad_lse = normalisers[0] if variant.has_grad_lse else None
     wanted = (True, True, True, variant.has_bias)
     partial = replace(call, out_dtype=torch.float32) if variant.has_grad_lse else call
     grad_out = torch.empty_like(q, dtype=partial.out_dtype)
     passes = {
         "forward": plan_forward(partial).launches,
         "backward": plan_backward(
-            partial, grad_out, lse, grad_out, grad_lse, dtype, wanted
+            partial, grad_out, normalisers, grad_out, grad_lse, dtype, wanted
         ).launches,
     }
     for direction, launches in passes.items():

@@ -2,7 +2,7 @@
 
 Arguments are in the canonical form of `dualwave.kernels.attention.plans.Call`. ``precision`` may
 also be ``"default"``, which is resolved when an operation runs. ``implementation`` is an argument
-and not a dispatch key: the kernels also run on CPU tensors, in Triton's interpreter. Forward's third
+and not a dispatch key: the kernels also run on CPU tensors, in Triton's interpreter. The third
 result, the normalisers (2, B, Hq, Sq), is for the backward of the same implementation alone.
 """
 

@@ -208,10 +208,23 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
         "HAS_RIGHT": visibility.right is not None,
         "HAS_BIAS": bias is not None,
         "SCALES_FIRST": scales_first,
+        "IS_WIDE": _is_wide(call, tile),
         "IS_PACKED": packing is not None,
         "IS_ABSOLUTE": visibility.offsets is not None,
         "PRECISION": call.precision,
     }
+
+
+def _is_wide(call: Call, tile: Tile) -> bool:
+    """Whether offsets inside a tile of any tensor may take more than 32 bits."""
+    rows = max(tile.block_q, tile.block_k)
+    spans = [
+        rows * tensor.stride(1) + tensor.shape[3] * tensor.stride(3)
+        for tensor in (call.q, call.k, call.v)
+    ]
+    if call.bias is not None:
+        spans.append(rows * (call.bias.stride(2) + call.bias.stride(3)))
+    return max(spans) >= 2**31
 
 
 def _normaliser_arguments(normalisers: Tensor) -> dict[str, Any]:

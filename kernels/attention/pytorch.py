@@ -3,8 +3,8 @@
 torch's operator for CPUs returns the LSE and takes it back, but it needs at least one key, aligns
 causal at the top left, gives the LSE of a row without visible keys as 0, and has no gradient of
 the LSE or the mask. (Its backward computes weights from the LSE, which is rounded to its own size:
-the gradients of large logits err by eps / 2 * |lse|.) So it serves what it can express (see `_as_fused`); windows, packed sequences
-and biases with gradients are computed in chunks of queries.
+the gradients of large logits err by eps / 2 * |lse|.) So it serves what it can express (see
+`_as_fused`); windows, packed sequences and biases with gradients are computed in chunks.
 """
 
 from dataclasses import dataclass

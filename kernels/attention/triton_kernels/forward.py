@@ -75,6 +75,7 @@ def attention_forward_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -102,16 +103,20 @@ def attention_forward_kernel(
     batch = sequence
     if IS_PACKED:
         batch = 0 * sequence
-    i = first_query + tl.arange(0, BLOCK_Q)
+    local_q = tl.arange(0, BLOCK_Q)
+    i = first_query + local_q
     inside = i < q_length
     q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
-    query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+    query = load_rows(
+        q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        PRECISION,
+    )  # fmt: skip
     k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
     v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
     bias_base = bias
     if HAS_BIAS:
         bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
-        bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+        bias_base += offset(q_begin + first_query, bias_stride_q)
 
     # Keys that any query of the tile sees, and those that all of them see.
     last_query = tl.minimum(first_query + BLOCK_Q, q_length) - 1
@@ -132,22 +137,22 @@ def attention_forward_kernel(
     sums = zero_rows(BLOCK_Q, SIZE)
     if HAS_LEFT:
         largest, total, sums = _attend(
-            largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i,
-            q_length, k_begin, k_length, shift, left, right, begin, full_begin, k_stride_s, k_stride_d,
-            v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT,
-            HAS_RIGHT, HAS_BIAS, SCALES_FIRST, True, PRECISION,
+            largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q,
+            i, q_length, k_begin, k_length, shift, left, right, begin, full_begin, k_stride_s,
+            k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K,
+            HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
         )  # fmt: skip
     largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i, q_length,
-        k_begin, k_length, shift, left, right, full_begin, full_end, k_stride_s, k_stride_d,
-        v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
-        HAS_BIAS, SCALES_FIRST, False, PRECISION,
+        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q, i,
+        q_length, k_begin, k_length, shift, left, right, full_begin, full_end, k_stride_s,
+        k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT,
+        HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, IS_WIDE, PRECISION,
     )  # fmt: skip
     largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, i, q_length,
-        k_begin, k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d,
+        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q, i,
+        q_length, k_begin, k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d,
         v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
-        HAS_BIAS, SCALES_FIRST, True, PRECISION,
+        HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
     )  # fmt: skip
 
     sees_nothing = total == 0.0
@@ -166,7 +171,7 @@ def attention_forward_kernel(
     tl.store(lse + row, natural, mask=inside)
     out_base = out + offset(batch, out_stride_b) + offset(head, out_stride_h)
     sums = scale_rows(sums, (1.0 / total)[:, None])
-    store_rows(out_base, sums, q_begin + i, inside, out_stride_s, SIZE)
+    store_rows(out_base, sums, q_begin + first_query, local_q, inside, out_stride_s, SIZE, IS_WIDE)
 
 
 @triton.jit
@@ -180,6 +185,7 @@ def _attend(
     bias_base,
     scale,
     exponent_scale,
+    local_q,
     i,
     q_length,
     k_begin,
@@ -202,16 +208,22 @@ def _attend(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_MASKED: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Take the keys from ``begin`` to before ``end`` into the running maximum, total and sums."""
+    local_k = tl.arange(0, BLOCK_K)
     for first_key in range(begin, end, BLOCK_K):
-        j = first_key + tl.arange(0, BLOCK_K)
+        j = first_key + local_k
         there = j < k_length
-        key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
+        key = load_rows(
+            k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            PRECISION,
+        )  # fmt: skip
         logits = attention_logits(
-            query, key, bias_base, i[:, None], j[None, :], scale, q_length, k_length,
-            bias_stride_q, bias_stride_k, HAS_BIAS, SCALES_FIRST, PRECISION,
+            query, key, bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
+            local_k[None, :], i[:, None], j[None, :], scale, q_length, k_length, bias_stride_q,
+            bias_stride_k, HAS_BIAS, SCALES_FIRST, IS_WIDE, PRECISION,
         )  # fmt: skip
         if IS_MASKED:
             visible = visible_pairs(
@@ -224,7 +236,10 @@ def _attend(
         shares = tl.exp2((logits - reference[:, None]) * exponent_scale)
         shrink = tl.exp2((largest - reference) * exponent_scale)
         total = total * shrink + tl.sum(shares, 1)
-        value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+        value = load_rows(
+            v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            PRECISION,
+        )  # fmt: skip
         sums = add_mixed_rows(scale_rows(sums, shrink[:, None]), shares, value, PRECISION)
         largest = new_largest
     return largest, total, sums

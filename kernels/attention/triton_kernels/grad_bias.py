@@ -74,6 +74,7 @@ def attention_grad_bias_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -98,8 +99,9 @@ def attention_grad_bias_kernel(
     )  # fmt: skip
     if first_query >= q_length:
         return
-    i = first_query + tl.arange(0, BLOCK_Q)
-    j = first_key + tl.arange(0, BLOCK_K)
+    local_q, local_k = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
+    i = first_query + local_q
+    j = first_key + local_k
     inside, there = i < q_length, j < k_length
     first_batch = sequence * batches
     bias_batch = sequence
@@ -117,22 +119,32 @@ def attention_grad_bias_kernel(
             grad_base = grad_out + offset(batch, grad_out_stride_b)
             grad_base += offset(head, grad_out_stride_h)
             bias_base = bias + offset(batch, bias_stride_b) + offset(head, bias_stride_h)
-            bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
-            query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
-            key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
-            value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
-            grad = load_rows(
-                grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE,
+            bias_base += offset(q_begin + first_query, bias_stride_q)
+            query = load_rows(
+                q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
+                IS_WIDE, PRECISION,
+            )  # fmt: skip
+            key = load_rows(
+                k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
                 PRECISION,
+            )  # fmt: skip
+            value = load_rows(
+                v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+                PRECISION,
+            )  # fmt: skip
+            grad = load_rows(
+                grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s,
+                grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
             )  # fmt: skip
             row = offset(batch * heads + head, queries) + q_begin
             largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
             row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
             _, grad_logits = weights_and_grad_logits(
                 query, key, grad, value, largest[:, None], log_total[:, None], row_delta[:, None],
-                bias_base, i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
+                bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
+                local_k[None, :], i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
                 shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-                SCALES_FIRST, PRECISION,
+                SCALES_FIRST, IS_WIDE, PRECISION,
             )  # fmt: skip
             sums += grad_logits
     base = (

@@ -79,6 +79,7 @@ def attention_grad_key_value_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -99,12 +100,19 @@ def attention_grad_key_value_kernel(
     batch = sequence
     if IS_PACKED:
         batch = 0 * sequence
-    j = first_key + tl.arange(0, BLOCK_K)
+    local_q, local_k = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
+    j = first_key + local_k
     there = j < k_length
     k_base = k + offset(batch, k_stride_b) + offset(key_head, k_stride_h)
     v_base = v + offset(batch, v_stride_b) + offset(key_head, v_stride_h)
-    key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
-    value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+    key = load_rows(
+        k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+        PRECISION,
+    )  # fmt: skip
+    value = load_rows(
+        v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+        PRECISION,
+    )  # fmt: skip
 
     begin, end = 0, q_length
     if HAS_RIGHT:
@@ -122,26 +130,36 @@ def attention_grad_key_value_kernel(
         bias_base = bias
         if HAS_BIAS:
             bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
-            bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+            bias_base += offset(k_begin + first_key, bias_stride_k)
         for first_query in range(begin, end, BLOCK_Q):
-            i = first_query + tl.arange(0, BLOCK_Q)
+            i = first_query + local_q
             inside = i < q_length
-            query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+            query = load_rows(
+                q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
+                IS_WIDE, PRECISION,
+            )  # fmt: skip
             grad = load_rows(
-                grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE,
-                PRECISION,
+                grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s,
+                grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
             )  # fmt: skip
             largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
             row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
             weights, grad_logits = weights_and_grad_logits(
                 key, query, value, grad, largest[None, :], log_total[None, :], row_delta[None, :],
-                bias_base, i[None, :], j[:, None], scale, exponent_scale, q_length, k_length,
+                bias_base, offset(q_begin + first_query, bias_stride_q), local_q[None, :],
+                local_k[:, None], i[None, :], j[:, None], scale, exponent_scale, q_length, k_length,
                 shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-                SCALES_FIRST, PRECISION,
+                SCALES_FIRST, IS_WIDE, PRECISION,
             )  # fmt: skip
             value_sums = add_mixed_rows(value_sums, weights, grad, PRECISION)
             key_sums = add_mixed_rows(key_sums, grad_logits, query, PRECISION)
     base = offset(batch, grad_k_stride_b) + offset(key_head, grad_k_stride_h)
     key_sums = scale_rows(key_sums, scale)
-    store_rows(grad_k + base, key_sums, k_begin + j, there, grad_k_stride_s, SIZE)
-    store_rows(grad_v + base, value_sums, k_begin + j, there, grad_k_stride_s, SIZE)
+    store_rows(
+        grad_k + base, key_sums, k_begin + first_key, local_k, there, grad_k_stride_s, SIZE,
+        IS_WIDE,
+    )  # fmt: skip
+    store_rows(
+        grad_v + base, value_sums, k_begin + first_key, local_k, there, grad_k_stride_s, SIZE,
+        IS_WIDE,
+    )  # fmt: skip

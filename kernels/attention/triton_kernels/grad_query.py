@@ -74,6 +74,7 @@ def attention_grad_query_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -93,14 +94,19 @@ def attention_grad_query_kernel(
     batch = sequence
     if IS_PACKED:
         batch = 0 * sequence
-    i = first_query + tl.arange(0, BLOCK_Q)
+    local_q, local_k = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
+    i = first_query + local_q
     inside = i < q_length
     q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
-    query = load_rows(q_base, q_begin + i, inside, q_stride_s, q_stride_d, SIZE, PRECISION)
+    query = load_rows(
+        q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        PRECISION,
+    )  # fmt: skip
     grad_base = grad_out + offset(batch, grad_out_stride_b) + offset(head, grad_out_stride_h)
     grad = load_rows(
-        grad_base, q_begin + i, inside, grad_out_stride_s, grad_out_stride_d, SIZE, PRECISION
-    )
+        grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s, grad_out_stride_d,
+        SIZE, IS_WIDE, PRECISION,
+    )  # fmt: skip
     row = offset(batch * heads + head, queries) + q_begin
     largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
     row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
@@ -109,7 +115,7 @@ def attention_grad_query_kernel(
     bias_base = bias
     if HAS_BIAS:
         bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
-        bias_base += offset(q_begin, bias_stride_q) + offset(k_begin, bias_stride_k)
+        bias_base += offset(q_begin + first_query, bias_stride_q)
 
     begin, end = 0, k_length
     if HAS_LEFT:
@@ -119,17 +125,26 @@ def attention_grad_query_kernel(
         end = tl.minimum(k_length, last_query + shift + right + 1)
     sums = zero_rows(BLOCK_Q, SIZE)
     for first_key in range(begin, end, BLOCK_K):
-        j = first_key + tl.arange(0, BLOCK_K)
+        j = first_key + local_k
         there = j < k_length
-        key = load_rows(k_base, k_begin + j, there, k_stride_s, k_stride_d, SIZE, PRECISION)
-        value = load_rows(v_base, k_begin + j, there, v_stride_s, v_stride_d, SIZE, PRECISION)
+        key = load_rows(
+            k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            PRECISION,
+        )  # fmt: skip
+        value = load_rows(
+            v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            PRECISION,
+        )  # fmt: skip
         _, grad_logits = weights_and_grad_logits(
             query, key, grad, value, largest[:, None], log_total[:, None], row_delta[:, None],
-            bias_base, i[:, None], j[None, :], scale, exponent_scale, q_length, k_length, shift,
-            left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST,
-            PRECISION,
+            bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
+            local_k[None, :], i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
+            shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
+            SCALES_FIRST, IS_WIDE, PRECISION,
         )  # fmt: skip
         sums = add_mixed_rows(sums, grad_logits, key, PRECISION)
     sums = scale_rows(sums, scale)
     grad_q_base = grad_q + offset(batch, grad_q_stride_b) + offset(head, grad_q_stride_h)
-    store_rows(grad_q_base, sums, q_begin + i, inside, grad_q_stride_s, SIZE)
+    store_rows(
+        grad_q_base, sums, q_begin + first_query, local_q, inside, grad_q_stride_s, SIZE, IS_WIDE,
+    )  # fmt: skip

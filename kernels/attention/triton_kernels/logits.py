@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from dualwave.kernels.attention.triton_kernels.tiles import rows_by_rows, visible_pairs
-from dualwave.kernels.device_functions import offset
+from dualwave.kernels.device_functions import tile_offset
 
 
 @triton.jit
@@ -12,6 +12,9 @@ def attention_logits(
     rows,
     columns,
     bias_base,
+    bias_offset,
+    local_i,
+    local_j,
     i,
     j,
     scale,
@@ -21,6 +24,7 @@ def attention_logits(
     bias_stride_k,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Logits of a tile of pairs, visible or not; without SCALES_FIRST they are not scaled yet.
@@ -31,9 +35,12 @@ def attention_logits(
     Args:
         rows: q (or k) of the tile's rows.
         columns: k (or q) of its columns.
-        bias_base: where the sequence's bias begins.
-        i: places of the queries, as a row or column of the tile.
-        j: places of the keys, likewise.
+        bias_base: the head's bias; unused without one.
+        bias_offset: from there to where the tile's bias begins.
+        local_i: places of the queries in the tile, as a row or column of it.
+        local_j: places of the keys in the tile, likewise.
+        i: places of the queries in the sequence, likewise.
+        j: places of the keys in the sequence, likewise.
         scale: of the products.
         q_length: queries of the sequence.
         k_length: keys of the sequence.
@@ -41,15 +48,17 @@ def attention_logits(
         bias_stride_k: from the bias of a key to that of the next.
         HAS_BIAS: variant.
         SCALES_FIRST: variant.
+        IS_WIDE: see `load_rows`.
         PRECISION: of the products.
     """
     logits = rows_by_rows(rows, columns, PRECISION)
     if SCALES_FIRST:
         logits *= scale
     if HAS_BIAS:
-        pointers = bias_base + offset(i, bias_stride_q) + offset(j, bias_stride_k)
+        offsets = tile_offset(local_i, bias_stride_q, IS_WIDE)
+        offsets = offsets + tile_offset(local_j, bias_stride_k, IS_WIDE)
         pairs = (i < q_length) & (j < k_length)
-        logits += tl.load(pointers, mask=pairs, other=0.0).to(tl.float32)
+        logits += tl.load(bias_base + bias_offset + offsets, mask=pairs, other=0.0).to(tl.float32)
     return logits
 
 
@@ -71,6 +80,9 @@ def weights_and_grad_logits(
     log_total,
     delta,
     bias_base,
+    bias_offset,
+    local_i,
+    local_j,
     i,
     j,
     scale,
@@ -86,6 +98,7 @@ def weights_and_grad_logits(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Weights of a tile of pairs, and the gradients of its logits; 0 where not visible.
@@ -99,8 +112,8 @@ def weights_and_grad_logits(
         exponent_scale: what turns logits into exponents of 2.
     """
     logits = attention_logits(
-        rows, columns, bias_base, i, j, scale, q_length, k_length, bias_stride_q, bias_stride_k,
-        HAS_BIAS, SCALES_FIRST, PRECISION,
+        rows, columns, bias_base, bias_offset, local_i, local_j, i, j, scale, q_length, k_length,
+        bias_stride_q, bias_stride_k, HAS_BIAS, SCALES_FIRST, IS_WIDE, PRECISION,
     )  # fmt: skip
     visible = visible_pairs(i, j, q_length, k_length, shift, left, right, HAS_LEFT, HAS_RIGHT)
     weights = tl.where(visible, tl.exp2((logits - largest) * exponent_scale - log_total), 0.0)

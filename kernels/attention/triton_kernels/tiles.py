@@ -7,7 +7,7 @@ A head size is padded to the next multiple of 16 and split into powers of two, t
 import triton
 import triton.language as tl
 
-from dualwave.kernels.device_functions import is_of_16_bits, offset, product
+from dualwave.kernels.device_functions import is_of_16_bits, offset, product, tile_offset
 
 
 @triton.constexpr_function
@@ -37,24 +37,37 @@ def piece_size(SIZE, index):
 
 @triton.jit
 def load_rows(
-    base, rows, inside, row_stride, column_stride, SIZE: tl.constexpr, PRECISION: tl.constexpr
+    base,
+    first,
+    local,
+    inside,
+    row_stride,
+    column_stride,
+    SIZE: tl.constexpr,
+    IS_WIDE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Rows of a head as operands of products, 0 where ``inside`` is False.
 
     Args:
         base: where the head's row 0 begins.
-        rows: places of the rows, (ROWS,).
+        first: place of the tile's first row.
+        local: places of the rows in the tile, (ROWS,).
         inside: (ROWS,).
         row_stride: from a row to the next.
         column_stride: from a column to the next.
         SIZE: of the head.
+        IS_WIDE: whether the offsets in a tile need 64 bits.
         PRECISION: of the products; operands of more than 16 bits are float32, those of the
             interpreter as well.
     """
+    base += offset(first, row_stride)
+    row_offsets = tile_offset(local, row_stride, IS_WIDE)
     tiles = ()
     for index in tl.static_range(piece_count(SIZE)):
         columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
-        offsets = offset(rows, row_stride)[:, None] + offset(columns, column_stride)[None, :]
+        column_offsets = tile_offset(columns, column_stride, IS_WIDE)
+        offsets = row_offsets[:, None] + column_offsets[None, :]
         mask = inside[:, None] & (columns < SIZE)[None, :]
         tile = tl.load(base + offsets, mask=mask, other=0.0)
         if not is_of_16_bits(PRECISION):
@@ -64,11 +77,15 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(base, tiles, rows, inside, row_stride, SIZE: tl.constexpr):
+def store_rows(
+    base, tiles, first, local, inside, row_stride, SIZE: tl.constexpr, IS_WIDE: tl.constexpr
+):
     """Write rows of a head whose columns are adjacent, in the dtype of ``base``."""
+    base += offset(first, row_stride)
+    row_offsets = tile_offset(local, row_stride, IS_WIDE)
     for index in tl.static_range(piece_count(SIZE)):
         columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
-        pointers = base + offset(rows, row_stride)[:, None] + columns[None, :]
+        pointers = base + (row_offsets[:, None] + columns[None, :])
         mask = inside[:, None] & (columns < SIZE)[None, :]
         tl.store(pointers, tiles[index].to(base.dtype.element_ty), mask=mask)
 
