@@ -118,39 +118,34 @@ def attention_forward_kernel(
         bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
         bias_base += offset(q_begin + first_query, bias_stride_q)
 
-    # Keys that any query of the tile sees, and those that all of them see.
+    # Keys that any query of the tile sees.
     last_query = tl.minimum(first_query + BLOCK_Q, q_length) - 1
     begin, end = 0, k_length
-    full_begin, full_end = 0, k_length // BLOCK_K * BLOCK_K
     if HAS_LEFT:
         begin = tl.maximum(first_query + shift - left, 0) // BLOCK_K * BLOCK_K
-        full_begin = tl.cdiv(tl.maximum(last_query + shift - left, 0), BLOCK_K) * BLOCK_K
     if HAS_RIGHT:
         end = tl.minimum(k_length, last_query + shift + right + 1)
-        whole = tl.maximum(first_query + shift + right + 1, 0) // BLOCK_K * BLOCK_K
-        full_end = tl.minimum(full_end, whole)
-    full_begin = tl.minimum(full_begin, tl.cdiv(tl.maximum(end, 0), BLOCK_K) * BLOCK_K)
-    full_end = tl.maximum(full_end, full_begin)
 
     largest = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_Q,), tl.float32)
     sums = zero_rows(BLOCK_Q, SIZE)
-    if HAS_LEFT:
+    if not (HAS_LEFT or HAS_BIAS):
+        # Keys that all of them see need no mask. A window has few of these, and with a bias two
+        # loops take more registers than a mask takes time.
+        whole_end = k_length // BLOCK_K * BLOCK_K
+        if HAS_RIGHT:
+            seen_by_all = tl.maximum(first_query + shift + right + 1, 0) // BLOCK_K * BLOCK_K
+            whole_end = tl.minimum(whole_end, seen_by_all)
         largest, total, sums = _attend(
             largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q,
-            i, q_length, k_begin, k_length, shift, left, right, begin, full_begin, k_stride_s,
+            i, q_length, k_begin, k_length, shift, left, right, begin, whole_end, k_stride_s,
             k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K,
-            HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
+            HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, IS_WIDE, PRECISION,
         )  # fmt: skip
+        begin = whole_end
     largest, total, sums = _attend(
         largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q, i,
-        q_length, k_begin, k_length, shift, left, right, full_begin, full_end, k_stride_s,
-        k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT,
-        HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, IS_WIDE, PRECISION,
-    )  # fmt: skip
-    largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q, i,
-        q_length, k_begin, k_length, shift, left, right, full_end, end, k_stride_s, k_stride_d,
+        q_length, k_begin, k_length, shift, left, right, begin, end, k_stride_s, k_stride_d,
         v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
         HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
     )  # fmt: skip
