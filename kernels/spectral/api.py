@@ -50,10 +50,12 @@ def spectral_attention(
         precision: of the Triton kernels' matrix products, float32 accumulation in each:
             ``"fp16"``: float16 operands, after scaling each image by an exact power of two;
             ``"tf32"``; ``"tf32x3"``: three tf32 products, nearly float32 (not on AMD);
-            ``"ieee"``: float32. None means ``"fp16"`` for 16-bit ``x``; for float32 it follows
-            `torch.get_float32_matmul_precision`: ``highest`` is tf32x3 (ieee on AMD), ``high`` and
-            ``medium`` are tf32. The PyTorch form computes in full precision only: None or
-            ``"ieee"``.
+            ``"ieee"``: float32. With ``"fp16"`` and ``"tf32"`` the gradients lose digits as
+            temperature * |X|^2 grows: percents from some hundreds on, most in that of the
+            temperature; take the mean out first, or use ``"tf32x3"``. None means ``"fp16"`` for
+            16-bit ``x``; for float32 it follows `torch.get_float32_matmul_precision`: ``highest``
+            is tf32x3 (ieee on AMD), ``high`` and ``medium`` are tf32. The PyTorch form computes in
+            full precision only: None or ``"ieee"``.
         implementation: ``"triton"`` (CUDA and ROCm tensors, or any under ``TRITON_INTERPRET=1``),
             ``"torch"``, or None: Triton for CUDA and ROCm tensors of at most 32 bits, else PyTorch.
 

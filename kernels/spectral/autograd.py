@@ -5,6 +5,7 @@ tensor is in the canonical form of `dualwave.kernels.spectral.plans.Call`, excep
 implementation takes float64 as well.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import torch
@@ -24,6 +25,12 @@ def _refuse_vmap(*_: Any) -> NoReturn:
     )
 
 
+def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    if not torch.amp.is_autocast_available(x.device.type):  # the meta device
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
+
+
 class SpectralAttention(torch.autograd.Function):
     """y from (x, bias, temperature, temperature_value, precision, implementation)."""
 
@@ -40,7 +47,7 @@ class SpectralAttention(torch.autograd.Function):
     ) -> Tensor:
         """Filter."""
         if implementation == "torch":
-            with torch.autocast(x.device.type, enabled=False):
+            with _without_autocast(x):
                 return spectral_forward_pytorch(x, bias, temperature, temperature_value)
         return torch.ops.dualwave.spectral_forward(
             x, bias, temperature, temperature_value, precision
@@ -77,7 +84,7 @@ class _SpectralAttentionBackward(torch.autograd.Function):
         wanted: tuple[bool, bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         if implementation == "torch":
-            with torch.autocast(x.device.type, enabled=False):
+            with _without_autocast(x):
                 return spectral_backward_pytorch(
                     grad_out, x, bias, temperature, temperature_value, wanted
                 )

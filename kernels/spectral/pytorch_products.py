@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from dualwave.kernels.spectral.tables import fourier_angles, half_spectrum_weights, to_table
 
@@ -36,8 +37,7 @@ class ProductTables(NamedTuple):
     twins: Tensor
 
 
-@lru_cache(maxsize=64)
-def _cached_tables(
+def _make_tables(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> ProductTables:
     frequencies = np.arange(width // 2 + 1)
@@ -52,10 +52,18 @@ def _cached_tables(
     return ProductTables(*(to_table(table, dtype, device) for table in tables))
 
 
+_cached_tables = lru_cache(maxsize=64)(_make_tables)
+
+
 def product_tables(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> ProductTables:
-    """The tables of a grid, made once a process; constants to torch.compile."""
+    """The tables of a grid, made once a process; constants to torch.compile.
+
+    What is made under a mode of torch (fake tensors, tracing) belongs to that mode and is not kept.
+    """
+    if is_in_torch_dispatch_mode():
+        return _make_tables(height, width, dtype, device)
     return _cached_tables(height, width, dtype, device)
 
 

@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 import torch._dynamo.testing
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dualwave.kernels.spectral import ops, spectral_attention
 
@@ -173,3 +175,19 @@ def test_importing_the_operation_does_not_import_triton():
         "or name == 'triton.language' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("grid", [(4, 11), (5, 40)])
+def test_tables_made_under_fake_tensors_do_not_outlive_them(grid):
+    """Of the products and of the Fourier form; sizes that no other test uses first."""
+    x = torch.randn(2, grid[0] * grid[1], 3)
+    with FakeTensorMode():
+        spectral_attention(torch.randn(x.shape), grid=grid)
+    assert type(spectral_attention(x, grid=grid)) is Tensor
+
+
+def test_shapes_on_the_meta_device():
+    x = torch.empty(2, 3, 6, 12, device="meta", requires_grad=True)
+    y = spectral_attention(x)
+    y.sum().backward()
+    assert y.shape == x.shape == x.grad.shape
