@@ -15,6 +15,7 @@ import dualwave.kernels.spectral.ops  # noqa: F401  (registers torch.ops.dualwav
 from dualwave.kernels.spectral.pytorch import (
     spectral_backward_pytorch,
     spectral_forward_pytorch,
+    uses_products,
 )
 
 
@@ -57,13 +58,16 @@ class SpectralAttention(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep what backward needs."""
         x, bias, temperature, *ctx.choices = inputs
+        ctx.by_products = uses_products(x)
         ctx.save_for_backward(x, bias, temperature)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, bias and temperature, where they are needed."""
         wanted = tuple(ctx.needs_input_grad[:3])
-        grads = _SpectralAttentionBackward.apply(grad_out, *ctx.saved_tensors, *ctx.choices, wanted)
+        grads = _SpectralAttentionBackward.apply(
+            grad_out, *ctx.saved_tensors, *ctx.choices, wanted, ctx.by_products
+        )
         return (*grads, None, None, None)
 
 
@@ -82,11 +86,12 @@ class _SpectralAttentionBackward(torch.autograd.Function):
         precision: str,
         implementation: str,
         wanted: tuple[bool, bool, bool],
+        by_products: bool,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         if implementation == "torch":
             with _without_autocast(x):
                 return spectral_backward_pytorch(
-                    grad_out, x, bias, temperature, temperature_value, wanted
+                    grad_out, x, bias, temperature, temperature_value, wanted, by_products
                 )
         grads = torch.ops.dualwave.spectral_backward(
             grad_out, x, bias, temperature, temperature_value, precision, wanted

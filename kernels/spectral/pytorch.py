@@ -66,6 +66,7 @@ def spectral_backward_pytorch(
     temperature: Tensor | None,
     temperature_value: float,
     wanted: Sequence[bool],
+    by_products: bool,
 ) -> Gradients:
     """The gradients of x, bias and temperature; None where they are not wanted.
 
@@ -76,6 +77,8 @@ def spectral_backward_pytorch(
         temperature: as forward.
         temperature_value: as forward.
         wanted: whether the gradients of x, bias and temperature are needed.
+        by_products: `uses_products` of x, asked forward: the compiler loses track of autocast when
+            strides are asked for in a backward.
     """
     inputs = (x, bias, temperature)
     if x.numel() == 0:
@@ -85,7 +88,7 @@ def spectral_backward_pytorch(
         ]
         return _cast(zeros, inputs)
     scale = temperature_value if temperature is None else temperature
-    if not uses_products(x):
+    if not by_products:
         grads = fft_backward(
             _computed(grad_out), _computed(x), _computed_bias(bias, x), scale, wanted
         )

@@ -191,3 +191,27 @@ def test_shapes_on_the_meta_device():
     y = spectral_attention(x)
     y.sum().backward()
     assert y.shape == x.shape == x.grad.shape
+
+
+@pytest.mark.parametrize("autocast_is_compiled", [True, False])
+@pytest.mark.parametrize("layout", ["planar", "tokens"])
+def test_autocast_around_and_inside_a_compiled_function(layout, autocast_is_compiled):
+    torch._dynamo.reset()
+    x, grid = torch.randn(2, 3, 4, 4), None
+    if layout == "tokens":
+        x, grid = torch.randn(2, 16, 3), (4, 4)
+
+    def loss(leaf):
+        return (spectral_attention(leaf, grid=grid) * x).sum()
+
+    def loss_inside(leaf):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return loss(leaf)
+
+    compiled_leaf, leaf = x.clone().requires_grad_(), x.clone().requires_grad_()
+    function = loss_inside if autocast_is_compiled else loss
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not autocast_is_compiled):
+        compiled(compiled_leaf).backward()
+    loss(leaf).backward()
+    torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
