@@ -1,6 +1,7 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
 import os
+from operator import index
 from typing import Literal, get_args
 
 import torch
@@ -171,7 +172,7 @@ def _tokens_to_canonical(
     x: Tensor, grid: tuple[int, int], bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """(B, N, C) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1), as views."""
-    height, width = grid
+    height, width = (index(size) for size in grid)  # fixed for the compiler
     if x.ndim != 3 or height < 1 or width < 1 or x.shape[1] != height * width:
         raise ValueError(
             f"with grid=({height}, {width}), x must be (B, {height} * {width}, C), "

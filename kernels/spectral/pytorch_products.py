@@ -7,6 +7,7 @@ Two products a transform, without a copy between them: along a row, cosines abov
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ def product_tables(
 ) -> ProductTables:
     """The tables of a grid, made once a process; constants to torch.compile.
 
+    So are the sizes: `operator.index` of one that the compiler took for variable fixes it.
     What is made under a mode of torch (fake tensors, tracing) belongs to that mode and is not kept.
     """
     if is_in_torch_dispatch_mode():
@@ -82,7 +84,7 @@ def product_forward(x: Tensor, bias: Tensor | None, temperature: float | Tensor)
     Returns:
         (B, H, W, C), contiguous.
     """
-    tables = product_tables(x.shape[1], x.shape[2], x.dtype, x.device)
+    tables = product_tables(index(x.shape[1]), index(x.shape[2]), x.dtype, x.device)
     spectrum = _spectrum(x, tables)
     weights = _softmax_of_rows(_power(spectrum), bias, temperature)
     return _inverse(spectrum.mul_(weights[:, None]), tables)
@@ -104,7 +106,7 @@ def product_backward(
         temperature: as forward.
         wanted: whether each gradient is needed; None is returned for the others.
     """
-    tables = product_tables(x.shape[1], x.shape[2], x.dtype, x.device)
+    tables = product_tables(index(x.shape[1]), index(x.shape[2]), x.dtype, x.device)
     twins = tables.twins
     spectrum, grad_spectrum = _spectrum(x, tables), _spectrum(grad_out, tables)
     power = _power(spectrum)

@@ -215,3 +215,23 @@ def test_autocast_around_and_inside_a_compiled_function(layout, autocast_is_comp
         compiled(compiled_leaf).backward()
     loss(leaf).backward()
     torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("layout", ["planar", "tokens"])
+def test_compiles_for_changing_grids_with_gradients(layout, dynamic):
+    torch._dynamo.reset()
+
+    def loss(leaf, height, width):
+        grid = (height, width) if layout == "tokens" else None
+        return spectral_attention(leaf, grid=grid).square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for batch, height, width in [(2, 4, 4), (5, 4, 4), (2, 6, 5)]:
+        x = torch.randn(batch, 3, height, width)
+        if layout == "tokens":
+            x = torch.randn(batch, height * width, 3)
+        compiled_leaf, leaf = x.clone().requires_grad_(), x.clone().requires_grad_()
+        compiled(compiled_leaf, height, width).backward()
+        loss(leaf, height, width).backward()
+        torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
