@@ -1,6 +1,7 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
 import os
+from numbers import Real
 from operator import index
 from typing import Literal, get_args
 
@@ -43,7 +44,8 @@ def spectral_attention(
     Args:
         x: planar (..., H, W) when ``grid`` is None; tokens (B, N, C) with N = H * W otherwise.
             H and W from 1 to 4096. float32, bfloat16 or float16; float64 with PyTorch only.
-            |X|^2, softmax and sums are in float32 for the first three.
+            |X|^2, softmax and sums are in float32 for the first three: NaN, as from any softmax
+            of infinities, once |X|^2 is beyond float32 (a mean of 1e19 over 1x1, less over more).
         grid: (H, W) of the tokens. A sequence of length N is ``(1, N)``.
         temperature: a number or a tensor of one element (differentiable).
         bias: added to the logits (differentiable); broadcastable to (..., H, K) for planar input,
@@ -61,35 +63,27 @@ def spectral_attention(
             ``"torch"``, or None: Triton for CUDA and ROCm tensors of at most 32 bits, else PyTorch.
 
     Returns:
-        The shape and dtype of ``x``. An empty batch gives an empty result.
+        The shape and dtype of ``x``; the memory order is the form's own and may differ between
+        sizes. An empty batch gives an empty result.
 
     Raises:
-        ValueError: shapes that do not fit, an integer or complex ``x``, tensors on different
-            devices, or a precision or implementation that cannot be honoured.
+        ValueError: arguments of other types, shapes that do not fit, tensors on different devices,
+            or a precision or implementation that cannot be honoured.
         RuntimeError: a second derivative is asked for.
 
     Source: the definition is this project's (ARCHITECTURE.md, "Spectral-power softmax attention").
     """
-    if not x.dtype.is_floating_point:
-        raise ValueError(
-            f"spectral_attention needs a floating-point x, not {x.dtype}: convert it first, "
-            "for example with x.float()."
-        )
+    _check_values(x, "x")
     chosen = _choose_implementation(x, implementation)
     chosen_precision = _choose_precision(x, chosen, precision)
     compute_dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    temperature_value, temperature_tensor = 1.0, None
-    if isinstance(temperature, Tensor):
-        if temperature.numel() != 1:
+    temperature_value, temperature_tensor = _split_temperature(temperature, x, compute_dtype)
+    if bias is not None:
+        _check_values(bias, "bias")
+        if bias.device != x.device:
             raise ValueError(
-                f"temperature must be a number or a tensor of one element, not a tensor of shape "
-                f"{tuple(temperature.shape)}: express anything finer through bias."
+                f"bias is on {bias.device} and x on {x.device}: move one to the other."
             )
-        temperature_tensor = temperature.reshape(()).to(device=x.device, dtype=compute_dtype)
-    else:
-        temperature_value = float(temperature)
-    if bias is not None and bias.device != x.device:
-        raise ValueError(f"bias is on {bias.device} and x on {x.device}: move one to the other.")
 
     if grid is None:
         values, logit_bias = _planar_to_canonical(x, bias)
@@ -101,6 +95,41 @@ def spectral_attention(
     if grid is None:
         return result.reshape(x.shape)
     return result.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _check_values(tensor: Tensor, name: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor, not {type(tensor).__name__}: torch.as_tensor makes one."
+        )
+    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
+        raise ValueError(
+            f"spectral_attention needs a floating-point {name} of at least 16 bits, not "
+            f"{tensor.dtype}: convert it first, for example with {name}.float()."
+        )
+
+
+def _split_temperature(
+    temperature: float | Tensor, x: Tensor, compute_dtype: torch.dtype
+) -> tuple[float, Tensor | None]:
+    """The temperature as (value, None) or, if it is a tensor, as (unused, one without dimensions)."""
+    if not isinstance(temperature, Tensor):
+        if not isinstance(temperature, Real):
+            raise ValueError(
+                "temperature must be a number or a tensor of one element, "
+                f"not {type(temperature).__name__}."
+            )
+        return float(temperature), None
+    if temperature.numel() != 1 or temperature.dtype.is_complex:
+        raise ValueError(
+            "temperature must be a number or a real tensor of one element, not "
+            f"{temperature.dtype} of shape {tuple(temperature.shape)}: express anything finer through bias."
+        )
+    if temperature.is_meta and not x.is_meta:
+        raise ValueError(
+            f"temperature is on the meta device, where no values are; x on {x.device}."
+        )
+    return 1.0, temperature.reshape(()).to(device=x.device, dtype=compute_dtype)
 
 
 def _choose_implementation(x: Tensor, implementation: str | None) -> str:
@@ -153,6 +182,7 @@ def _planar_to_canonical(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor
             f"planar x must be (..., H, W) with H and W of at least 1, not {tuple(x.shape)}."
         )
     *leading, height, width = x.shape
+    height, width = index(height), index(width)  # fixed for the compiler, as kernels are made
     _check_grid(height, width, x)
     if bias is not None:
         bias = _with_all_dimensions(bias, (*leading, height, width // 2 + 1))
@@ -172,7 +202,10 @@ def _tokens_to_canonical(
     x: Tensor, grid: tuple[int, int], bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """(B, N, C) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1), as views."""
-    height, width = (index(size) for size in grid)  # fixed for the compiler
+    try:
+        height, width = (index(size) for size in grid)  # fixed for the compiler
+    except (TypeError, ValueError):
+        raise ValueError(f"grid must be two integers (H, W), not {grid!r}.") from None
     if x.ndim != 3 or height < 1 or width < 1 or x.shape[1] != height * width:
         raise ValueError(
             f"with grid=({height}, {width}), x must be (B, {height} * {width}, C), "
@@ -201,9 +234,9 @@ def _with_all_dimensions(bias: Tensor, wanted: tuple[int, ...]) -> Tensor:
     fits = missing >= 0 and all(
         size in (1, full) for size, full in zip(bias.shape, wanted, strict=True)
     )
-    if not fits or not bias.dtype.is_floating_point:
+    if not fits:
         raise ValueError(
-            f"bias of shape {tuple(bias.shape)} and {bias.dtype} must be floating-point and "
-            f"broadcastable to {wanted} (K = W // 2 + 1 frequencies a row)."
+            f"bias of shape {tuple(bias.shape)} must be broadcastable to {wanted} "
+            "(K = W // 2 + 1 frequencies a row)."
         )
     return bias

@@ -235,3 +235,33 @@ def test_compiles_for_changing_grids_with_gradients(layout, dynamic):
         compiled(compiled_leaf, height, width).backward()
         loss(leaf, height, width).backward()
         torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_compiles_with_a_bias_for_widths_that_share_a_number_of_frequencies(
+    implementation, dynamic
+):
+    torch._dynamo.reset()
+
+    def filtered(x, bias):
+        return spectral_attention(x, bias=bias, implementation=implementation)
+
+    compiled = torch.compile(filtered, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for width in (4, 5, 6, 7):
+        x, bias = torch.randn(2, 3, width), torch.randn(3, width // 2 + 1)
+        torch.testing.assert_close(compiled(x, bias), filtered(x, bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exports_for_any_batch_of_tokens(strict):
+    class Filter(torch.nn.Module):
+        def forward(self, x):
+            return spectral_attention(x, grid=(4, 4))
+
+    any_batch = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+    exported = torch.export.export(
+        Filter(), (torch.randn(4, 16, 8),), dynamic_shapes=any_batch, strict=strict
+    )
+    x = torch.randn(7, 16, 8)
+    torch.testing.assert_close(exported.module()(x), spectral_attention(x, grid=(4, 4)))
