@@ -1,9 +1,8 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
 import os
-from numbers import Real
 from operator import index
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -97,7 +96,7 @@ def spectral_attention(
     return result.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def _check_values(tensor: Tensor, name: str) -> None:
+def _check_values(tensor: object, name: str) -> None:
     if not isinstance(tensor, Tensor):
         raise ValueError(
             f"{name} must be a tensor, not {type(tensor).__name__}: torch.as_tensor makes one."
@@ -110,11 +109,11 @@ def _check_values(tensor: Tensor, name: str) -> None:
 
 
 def _split_temperature(
-    temperature: float | Tensor, x: Tensor, compute_dtype: torch.dtype
+    temperature: Any, x: Tensor, compute_dtype: torch.dtype
 ) -> tuple[float, Tensor | None]:
-    """The temperature as (value, None) or, if it is a tensor, as (unused, one without dimensions)."""
+    """The temperature as (value, None) or, if it is a tensor, as (unused, the tensor)."""
     if not isinstance(temperature, Tensor):
-        if not isinstance(temperature, Real):
+        if not hasattr(temperature, "__float__"):  # NumPy's numbers have it, text has not
             raise ValueError(
                 "temperature must be a number or a tensor of one element, "
                 f"not {type(temperature).__name__}."
@@ -123,7 +122,8 @@ def _split_temperature(
     if temperature.numel() != 1 or temperature.dtype.is_complex:
         raise ValueError(
             "temperature must be a number or a real tensor of one element, not "
-            f"{temperature.dtype} of shape {tuple(temperature.shape)}: express anything finer through bias."
+            f"{temperature.dtype} of shape {tuple(temperature.shape)}: express anything finer "
+            "through bias."
         )
     if temperature.is_meta and not x.is_meta:
         raise ValueError(
