@@ -1,6 +1,7 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
 import os
+from numbers import Real
 from operator import index
 from typing import Any, Literal, get_args
 
@@ -113,7 +114,7 @@ def _split_temperature(
 ) -> tuple[float, Tensor | None]:
     """The temperature as (value, None) or, if it is a tensor, as (unused, the tensor)."""
     if not isinstance(temperature, Tensor):
-        if not hasattr(temperature, "__float__"):  # NumPy's numbers have it, text has not
+        if not isinstance(temperature, Real):  # NumPy's as well
             raise ValueError(
                 "temperature must be a number or a tensor of one element, "
                 f"not {type(temperature).__name__}."
