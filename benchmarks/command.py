@@ -69,6 +69,8 @@ def run(
     parser.add_argument("--device", choices=["cpu", "cuda"], default=default_device)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     arguments = parser.parse_args()
+    if arguments.json and arguments.json.is_dir():  # an empty name as well
+        parser.error(f"--json must name a file, and {arguments.json.resolve()} is a folder.")
     if arguments.device == "cuda":
         require_gpu()
     machine = describe_machine(arguments.device)

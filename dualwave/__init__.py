@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dualwave.kernels.attention import blockwise_attention as blockwise_attention
     from dualwave.kernels.attention import merge_attention as merge_attention
+    from dualwave.kernels.contrastive import contrastive_loss as contrastive_loss
     from dualwave.kernels.spectral import spectral_attention as spectral_attention
     from dualwave.models import DualStreamConfig as DualStreamConfig
     from dualwave.models import DualStreamModel as DualStreamModel
@@ -23,6 +24,7 @@ __version__ = "0.1.0"
 _HOME_OF = {
     "blockwise_attention": "dualwave.kernels.attention",
     "merge_attention": "dualwave.kernels.attention",
+    "contrastive_loss": "dualwave.kernels.contrastive",
     "spectral_attention": "dualwave.kernels.spectral",
     "DualStreamConfig": "dualwave.models",
     "DualStreamModel": "dualwave.models",
@@ -34,6 +36,7 @@ __all__ = [
     "DualStreamModel",
     "DualStreamProcessor",
     "blockwise_attention",
+    "contrastive_loss",
     "load",
     "merge_attention",
     "spectral_attention",

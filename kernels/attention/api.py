@@ -3,6 +3,12 @@
 import torch
 from torch import Tensor
 
+from dualwave.kernels.arguments import (
+    check_floating_point,
+    check_same_device,
+    check_scalar,
+    with_all_dimensions,
+)
 from dualwave.kernels.attention.autograd import BlockwiseAttention
 from dualwave.kernels.choices import (
     Implementation,
@@ -89,6 +95,8 @@ def blockwise_attention(
 
     Source: Dao et al., FlashAttention (arXiv 2205.14135) and FlashAttention-2 (arXiv 2307.08691).
     """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_floating_point(name, tensor)
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(q.device.type)
         q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -111,6 +119,13 @@ def blockwise_attention(
             f"precision={precision!r} is for float32 inputs: {q.dtype} is multiplied as it is, "
             "so leave it None."
         )
+    if isinstance(scale, Tensor):
+        raise ValueError(
+            "scale must be a number, not a tensor, which would get no gradient: multiply q by it "
+            "and use scale=1."
+        )
+    if scale is not None:
+        check_scalar("scale", scale, "q", q)
     cu_seqlens_q, cu_seqlens_k = _check_packing(q, cu_seqlens_q, cu_seqlens_k)
     if cu_seqlens_q is None and (max_seqlen_q, max_seqlen_k) != (None, None):
         raise ValueError("max_seqlen_q and max_seqlen_k need cu_seqlens_q and cu_seqlens_k.")
@@ -142,14 +157,10 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
         raise ValueError(f"q's heads must be a multiple of k's and v's heads: {shapes}.")
     if not 1 <= q.shape[3] <= _LARGEST_HEAD_SIZE:
         raise ValueError(f"the head size D must be from 1 to {_LARGEST_HEAD_SIZE}: {shapes}.")
-    if not (q.dtype == k.dtype == v.dtype) or not q.dtype.is_floating_point:
-        raise ValueError(
-            f"q, k and v must have one floating-point dtype, not {q.dtype}, {k.dtype}, {v.dtype}."
-        )
-    if not (q.device == k.device == v.device):
-        raise ValueError(
-            f"q, k and v must be on one device, not {q.device}, {k.device}, {v.device}."
-        )
+    if not (q.dtype == k.dtype == v.dtype):
+        raise ValueError(f"q, k and v must have one dtype, not {q.dtype}, {k.dtype}, {v.dtype}.")
+    check_same_device("k", k, "q", q)
+    check_same_device("v", v, "q", q)
 
 
 def _bounds(causal: bool, window: Window | None) -> Window:
@@ -175,21 +186,12 @@ def _bounds(causal: bool, window: Window | None) -> Window:
 
 def _canonical_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """View as (B or 1, Hq or 1, Sq, Sk)."""
+    check_floating_point("bias", bias)
+    check_same_device("bias", bias, "q", q)
+    if bias.dtype.itemsize > max(q.dtype.itemsize, 4):
+        raise ValueError(f"bias must not be wider than float32 or q's {q.dtype}, not {bias.dtype}.")
     wanted = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-    missing = 4 - bias.ndim
-    fits = missing >= 0 and all(
-        size in (1, full)
-        for size, full in zip((1,) * missing + tuple(bias.shape), wanted, strict=True)
-    )
-    dtypes = {torch.float32, torch.bfloat16, torch.float16, q.dtype}
-    if not fits or bias.dtype not in dtypes:
-        raise ValueError(
-            f"bias of shape {tuple(bias.shape)} and {bias.dtype} must be floating-point (no wider "
-            f"than float32, or q's {q.dtype}) and broadcastable to (B, Hq, Sq, Sk) = {wanted}."
-        )
-    if bias.device != q.device:
-        raise ValueError(f"bias is on {bias.device} and q on {q.device}: move one to the other.")
-    bias = bias.reshape((1,) * missing + tuple(bias.shape))
+    bias = with_all_dimensions("bias", bias, wanted, "(B, Hq, Sq, Sk)")
     if bias.shape[2:] != wanted[2:] and bias.dtype.itemsize == 2:
         bias = bias.float()  # its gradient is a sum over what it is broadcast to, rounded once
     return bias.expand(bias.shape[0], bias.shape[1], wanted[2], wanted[3])
@@ -214,8 +216,7 @@ def _check_packing(
                 f"{name} must be one dimension of int32 or int64, with at least the 0 that it "
                 f"starts with, not {tuple(cu_seqlens.shape)} of {cu_seqlens.dtype}."
             )
-        if cu_seqlens.device != q.device:
-            raise ValueError(f"{name} is on {cu_seqlens.device} and q on {q.device}: move it.")
+        check_same_device(name, cu_seqlens, "q", q)
     if len(cu_seqlens_q) != len(cu_seqlens_k):
         raise ValueError(
             f"cu_seqlens_q and cu_seqlens_k must describe the same number of sequences, "

@@ -5,6 +5,7 @@ from typing import Literal, get_args, overload
 import torch
 from torch import Tensor
 
+from dualwave.kernels.arguments import check_floating_point, check_same_device, check_scalar
 from dualwave.kernels.choices import (
     Implementation,
     Precision,
@@ -118,6 +119,8 @@ def contrastive_loss(
     Source: Radford et al., CLIP (arXiv 2103.00020); Zhai et al., SigLIP (arXiv 2303.15343); the
     reductions are those of open_clip's ClipLoss and SigLipLoss.
     """
+    check_floating_point("image", image)
+    check_floating_point("text", text)
     if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(image.device.type)
         image, text = image.to(dtype), text.to(dtype)
@@ -158,15 +161,9 @@ def _check_features(image: Tensor, text: Tensor) -> None:
         raise ValueError(
             f"image must be (M, D) and text (N, D) with D of at least 1, not {shapes}."
         )
-    if image.dtype != text.dtype or not image.dtype.is_floating_point:
-        raise ValueError(
-            f"image and text must have one floating-point dtype, not {image.dtype} and "
-            f"{text.dtype}."
-        )
-    if image.device != text.device:
-        raise ValueError(
-            f"image is on {image.device} and text on {text.device}: move one to the other."
-        )
+    if image.dtype != text.dtype:
+        raise ValueError(f"image and text must have one dtype, not {image.dtype} and {text.dtype}.")
+    check_same_device("image", image, "text", text)
 
 
 def _check_block(
@@ -191,14 +188,10 @@ def _compute_dtype(image: Tensor) -> torch.dtype:
 
 def _scalar(name: str, value: float | Tensor, image: Tensor) -> Tensor:
     """On image's device, no dimensions."""
+    check_scalar(name, value, "image", image)
     dtype = _compute_dtype(image)
     if not isinstance(value, Tensor):
         return torch.full((), float(value), dtype=dtype, device=image.device)
-    if value.numel() != 1:
-        raise ValueError(
-            f"{name} must be a number or a tensor of one element, not a tensor of shape "
-            f"{tuple(value.shape)}."
-        )
     return value.reshape(()).to(device=image.device, dtype=dtype)
 
 
@@ -209,10 +202,8 @@ def _as_normalisers(lse: Lse, image: Tensor, text: Tensor) -> Normalisers:
             f"lse must be that of the rows ({len(image)},) and that of the columns ({len(text)},), "
             f"not {tuple(row_lse.shape)} and {tuple(column_lse.shape)}."
         )
-    if not (row_lse.device == column_lse.device == image.device):
-        raise ValueError(
-            f"lse is on {row_lse.device} and {column_lse.device}, image on {image.device}: move it."
-        )
+    check_same_device("lse of the rows", row_lse, "image", image)
+    check_same_device("lse of the columns", column_lse, "image", image)
     dtype = _compute_dtype(image)
     row_lse, column_lse = row_lse.detach().to(dtype), column_lse.detach().to(dtype)
     return (

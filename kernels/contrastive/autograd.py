@@ -47,15 +47,15 @@ class ContrastiveLoss(torch.autograd.Function):
         ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
         """Keep what backward needs."""
-        *tensors, of_rows, of_columns, ctx.options = inputs
+        image, text, scale, bias, of_rows, of_columns, ctx.options = inputs
         _, *found = output
         ctx.mark_non_differentiable(*found)
         kind, label_offset, *_ = ctx.options
         ctx.bias_gradient = 0.0
         if kind == "softmax" and of_rows is None:
             of_rows, of_columns = found
-            ctx.bias_gradient = _rows_without_label(*tensors[:2], label_offset) / 2
-        ctx.save_for_backward(of_rows, of_columns, *tensors)
+            ctx.bias_gradient = _rows_without_label(image, text, label_offset) / 2
+        ctx.save_for_backward(of_rows, of_columns, image, text, scale, bias)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:

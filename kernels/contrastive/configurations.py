@@ -1,8 +1,8 @@
-"""Tiles and warps of the contrastive kernels: pure functions of a size, a precision and a target."""
+"""Tiles and warps of the contrastive kernels: pure functions of size, precision and target."""
 
 from dataclasses import dataclass
 
-from dualwave.kernels.targets import GFX942, SM_80, SM_90, SM_100, Target
+from dualwave.kernels.targets import Target
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,12 @@ _SMALLEST = 16  # matrix units contract at least 16 numbers
 
 
 def forward_configuration(size: int, precision: str, target: Target) -> Configuration:
+    """For features of ``size`` places."""
     return Configuration(128, 128, min(64, _padded(size)), 0, 8, 3)
 
 
 def backward_configuration(size: int, precision: str, target: Target) -> Configuration:
+    """For features of ``size`` places."""
     return Configuration(128, 64, min(64, _padded(size)), min(256, _padded(size)), 8, 3)
 
 

@@ -1,8 +1,16 @@
 """The public function of the spectral operation: checks its arguments and picks a form."""
 
+from operator import index
+
 import torch
 from torch import Tensor
 
+from dualwave.kernels.arguments import (
+    check_floating_point,
+    check_same_device,
+    check_scalar,
+    with_all_dimensions,
+)
 from dualwave.kernels.choices import (
     Implementation,
     Precision,
@@ -12,6 +20,7 @@ from dualwave.kernels.choices import (
 from dualwave.kernels.spectral.autograd import SpectralAttention
 
 _LARGEST_SIZE = 4096
+_FREQUENCIES = "K = W // 2 + 1 frequencies a row"
 
 
 def spectral_attention(
@@ -43,7 +52,8 @@ def spectral_attention(
     Args:
         x: planar (..., H, W) when ``grid`` is None; tokens (B, N, C) with N = H * W otherwise.
             H and W from 1 to 4096. float32, bfloat16 or float16; float64 with PyTorch only.
-            |X|^2, softmax and sums are in float32 for the first three.
+            |X|^2, softmax and sums are in float32 for the first three: NaN, as from any softmax
+            of infinities, once |X|^2 is beyond float32 (a mean of 1e19 over 1x1, less over more).
         grid: (H, W) of the tokens. A sequence of length N is ``(1, N)``.
         temperature: a number or a tensor of one element (differentiable).
         bias: added to the logits (differentiable); broadcastable to (..., H, K) for planar input,
@@ -51,43 +61,34 @@ def spectral_attention(
         precision: of the Triton kernels' matrix products, float32 accumulation in each:
             ``"fp16"``: float16 operands, after scaling each image by an exact power of two;
             ``"tf32"``; ``"tf32x3"``: three tf32 products, nearly float32 (not on AMD);
-            ``"ieee"``: float32. None means ``"fp16"`` for 16-bit ``x``; for float32 it follows
-            `torch.get_float32_matmul_precision`: ``highest`` is tf32x3 (ieee on AMD), ``high`` and
-            ``medium`` are tf32. The PyTorch form computes in full precision only: None or
-            ``"ieee"``.
+            ``"ieee"``: float32. With ``"fp16"`` and ``"tf32"`` the gradients lose digits as
+            temperature * |X|^2 grows: percents from some hundreds on, most in that of the
+            temperature; take the mean out first, or use ``"tf32x3"``. None means ``"fp16"`` for
+            16-bit ``x``; for float32 it follows `torch.get_float32_matmul_precision`: ``highest``
+            is tf32x3 (ieee on AMD), ``high`` and ``medium`` are tf32. The PyTorch form computes in
+            full precision only: None or ``"ieee"``.
         implementation: ``"triton"`` (CUDA and ROCm tensors, or any under ``TRITON_INTERPRET=1``),
             ``"torch"``, or None: Triton for CUDA and ROCm tensors of at most 32 bits, else PyTorch.
 
     Returns:
-        The shape and dtype of ``x``. An empty batch gives an empty result.
+        The shape and dtype of ``x``; the memory order is the form's own and may differ between
+        sizes. An empty batch gives an empty result.
 
     Raises:
-        ValueError: shapes that do not fit, an integer or complex ``x``, tensors on different
-            devices, or a precision or implementation that cannot be honoured.
+        ValueError: arguments of other types, shapes that do not fit, tensors on different devices,
+            or a precision or implementation that cannot be honoured.
         RuntimeError: a second derivative is asked for.
 
     Source: the definition is this project's (ARCHITECTURE.md, "Spectral-power softmax attention").
     """
-    if not x.dtype.is_floating_point:
-        raise ValueError(
-            f"spectral_attention needs a floating-point x, not {x.dtype}: convert it first, "
-            "for example with x.float()."
-        )
+    check_floating_point("x", x)
     chosen = choose_implementation(x, implementation)
     chosen_precision = choose_precision("spectral_attention", chosen, precision)
     compute_dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    temperature_value, temperature_tensor = 1.0, None
-    if isinstance(temperature, Tensor):
-        if temperature.numel() != 1:
-            raise ValueError(
-                f"temperature must be a number or a tensor of one element, not a tensor of shape "
-                f"{tuple(temperature.shape)}: express anything finer through bias."
-            )
-        temperature_tensor = temperature.reshape(()).to(device=x.device, dtype=compute_dtype)
-    else:
-        temperature_value = float(temperature)
-    if bias is not None and bias.device != x.device:
-        raise ValueError(f"bias is on {bias.device} and x on {x.device}: move one to the other.")
+    temperature_value, temperature_tensor = _split_temperature(temperature, x, compute_dtype)
+    if bias is not None:
+        check_floating_point("bias", bias)
+        check_same_device("bias", bias, "x", x)
 
     if grid is None:
         values, logit_bias = _planar_to_canonical(x, bias)
@@ -101,6 +102,16 @@ def spectral_attention(
     return result.permute(0, 2, 3, 1).flatten(1, 2)
 
 
+def _split_temperature(
+    temperature: float | Tensor, x: Tensor, compute_dtype: torch.dtype
+) -> tuple[float, Tensor | None]:
+    """The temperature as (value, None) or, if it is a tensor, as (unused, the tensor)."""
+    check_scalar("temperature", temperature, "x", x)
+    if not isinstance(temperature, Tensor):
+        return float(temperature), None
+    return 1.0, temperature.reshape(()).to(device=x.device, dtype=compute_dtype)
+
+
 def _planar_to_canonical(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """(..., H, W) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1)."""
     if x.ndim < 2:
@@ -108,9 +119,10 @@ def _planar_to_canonical(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor
             f"planar x must be (..., H, W) with H and W of at least 1, not {tuple(x.shape)}."
         )
     *leading, height, width = x.shape
+    height, width = index(height), index(width)  # fixed for the compiler, as kernels are made
     _check_grid(height, width, x)
     if bias is not None:
-        bias = _with_all_dimensions(bias, (*leading, height, width // 2 + 1))
+        bias = with_all_dimensions("bias", bias, (*leading, height, width // 2 + 1), _FREQUENCIES)
         if x.ndim > 4 and any(size > 1 for size in bias.shape[:-3]):
             bias = bias.expand(*leading[:-1], *bias.shape[-3:])
         bias = _four_dimensional(bias)
@@ -127,7 +139,10 @@ def _tokens_to_canonical(
     x: Tensor, grid: tuple[int, int], bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """(B, N, C) and its bias to (B, C, H, W) and (B or 1, C or 1, H or 1, K or 1), as views."""
-    height, width = grid
+    try:
+        height, width = (index(size) for size in grid)  # fixed for the compiler
+    except (TypeError, ValueError):
+        raise ValueError(f"grid must be two integers (H, W), not {grid!r}.") from None
     if x.ndim != 3 or height < 1 or width < 1 or x.shape[1] != height * width:
         raise ValueError(
             f"with grid=({height}, {width}), x must be (B, {height} * {width}, C), "
@@ -135,7 +150,9 @@ def _tokens_to_canonical(
         )
     _check_grid(height, width, x)
     if bias is not None:
-        bias = _with_all_dimensions(bias, (x.shape[0], height, width // 2 + 1, x.shape[2]))
+        bias = with_all_dimensions(
+            "bias", bias, (x.shape[0], height, width // 2 + 1, x.shape[2]), _FREQUENCIES
+        )
         bias = bias.permute(0, 3, 1, 2)
     return x.unflatten(1, (height, width)).permute(0, 3, 1, 2), bias
 
@@ -146,19 +163,3 @@ def _check_grid(height: int, width: int, x: Tensor) -> None:
             f"H and W must be from 1 to {_LARGEST_SIZE}, not {height} x {width} "
             f"(x is {tuple(x.shape)})."
         )
-
-
-def _with_all_dimensions(bias: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    """View ``bias`` with as many dimensions as ``wanted``, each of size 1 or as wanted."""
-    missing = len(wanted) - bias.ndim
-    if missing >= 0:
-        bias = bias.reshape((1,) * missing + tuple(bias.shape))
-    fits = missing >= 0 and all(
-        size in (1, full) for size, full in zip(bias.shape, wanted, strict=True)
-    )
-    if not fits or not bias.dtype.is_floating_point:
-        raise ValueError(
-            f"bias of shape {tuple(bias.shape)} and {bias.dtype} must be floating-point and "
-            f"broadcastable to {wanted} (K = W // 2 + 1 frequencies a row)."
-        )
-    return bias

@@ -5,6 +5,7 @@ tensor is in the canonical form of `dualwave.kernels.spectral.plans.Call`, excep
 implementation takes float64 as well.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import torch
@@ -14,6 +15,7 @@ import dualwave.kernels.spectral.ops  # noqa: F401  (registers torch.ops.dualwav
 from dualwave.kernels.spectral.pytorch import (
     spectral_backward_pytorch,
     spectral_forward_pytorch,
+    uses_products,
 )
 
 
@@ -22,6 +24,12 @@ def _refuse_vmap(*_: Any) -> NoReturn:
         "spectral_attention does not go through torch.vmap: put the mapped dimension into x "
         "instead, planar x takes any number of leading dimensions."
     )
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    if not torch.amp.is_autocast_available(x.device.type):  # the meta device
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
 
 
 class SpectralAttention(torch.autograd.Function):
@@ -40,7 +48,7 @@ class SpectralAttention(torch.autograd.Function):
     ) -> Tensor:
         """Filter."""
         if implementation == "torch":
-            with torch.autocast(x.device.type, enabled=False):
+            with _without_autocast(x):
                 return spectral_forward_pytorch(x, bias, temperature, temperature_value)
         return torch.ops.dualwave.spectral_forward(
             x, bias, temperature, temperature_value, precision
@@ -50,13 +58,16 @@ class SpectralAttention(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep what backward needs."""
         x, bias, temperature, *ctx.choices = inputs
+        ctx.by_products = uses_products(x)
         ctx.save_for_backward(x, bias, temperature)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, bias and temperature, where they are needed."""
         wanted = tuple(ctx.needs_input_grad[:3])
-        grads = _SpectralAttentionBackward.apply(grad_out, *ctx.saved_tensors, *ctx.choices, wanted)
+        grads = _SpectralAttentionBackward.apply(
+            grad_out, *ctx.saved_tensors, *ctx.choices, wanted, ctx.by_products
+        )
         return (*grads, None, None, None)
 
 
@@ -75,11 +86,12 @@ class _SpectralAttentionBackward(torch.autograd.Function):
         precision: str,
         implementation: str,
         wanted: tuple[bool, bool, bool],
+        by_products: bool,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         if implementation == "torch":
-            with torch.autocast(x.device.type, enabled=False):
+            with _without_autocast(x):
                 return spectral_backward_pytorch(
-                    grad_out, x, bias, temperature, temperature_value, wanted
+                    grad_out, x, bias, temperature, temperature_value, wanted, by_products
                 )
         grads = torch.ops.dualwave.spectral_backward(
             grad_out, x, bias, temperature, temperature_value, precision, wanted

@@ -56,7 +56,7 @@ def spectral_forward_pytorch(
         product_forward(_computed(grids[block]), _block_of(token_bias, block), scale).to(x.dtype)
         for block in _blocks(x)
     )
-    return _joined(blocks, len(x)).permute(0, 3, 1, 2)
+    return _joined(blocks, x.shape[0]).permute(0, 3, 1, 2)
 
 
 def spectral_backward_pytorch(
@@ -66,6 +66,7 @@ def spectral_backward_pytorch(
     temperature: Tensor | None,
     temperature_value: float,
     wanted: Sequence[bool],
+    by_products: bool,
 ) -> Gradients:
     """The gradients of x, bias and temperature; None where they are not wanted.
 
@@ -76,6 +77,8 @@ def spectral_backward_pytorch(
         temperature: as forward.
         temperature_value: as forward.
         wanted: whether the gradients of x, bias and temperature are needed.
+        by_products: `uses_products` of x, asked forward: the compiler loses track of autocast when
+            strides are asked for in a backward.
     """
     inputs = (x, bias, temperature)
     if x.numel() == 0:
@@ -85,7 +88,7 @@ def spectral_backward_pytorch(
         ]
         return _cast(zeros, inputs)
     scale = temperature_value if temperature is None else temperature
-    if not uses_products(x):
+    if not by_products:
         grads = fft_backward(
             _computed(grad_out), _computed(x), _computed_bias(bias, x), scale, wanted
         )
@@ -106,11 +109,13 @@ def spectral_backward_pytorch(
         [part for part in column if part is not None] for column in zip(*parts, strict=True)
     )
     grad_x = (
-        _joined((part.to(x.dtype) for part in of_x), len(x)).permute(0, 3, 1, 2) if of_x else None
+        _joined((part.to(x.dtype) for part in of_x), x.shape[0]).permute(0, 3, 1, 2)
+        if of_x
+        else None
     )
     grad_bias = None
     if of_bias and bias is not None:
-        summed = _total(of_bias) if bias.shape[0] == 1 else _joined(of_bias, len(x))
+        summed = _total(of_bias) if bias.shape[0] == 1 else _joined(of_bias, x.shape[0])
         grad_bias = summed.permute(0, 3, 1, 2)
     return _cast((grad_x, grad_bias, _total(of_temperature) if of_temperature else None), inputs)
 
@@ -132,16 +137,19 @@ def _blocks(x: Tensor) -> list[slice]:
 
 
 def _joined(blocks: Iterable[Tensor], batch: int) -> Tensor:
-    """The blocks of a batch in one tensor, each copied while it is still in cache."""
+    """The blocks of a batch in one tensor, each copied while it is still in cache.
+
+    Sizes are asked of shapes: ``len`` would fix a symbolic batch to the size seen in an export.
+    """
     joined = None
     filled = 0
     for block in blocks:
-        if len(block) == batch:
+        if block.shape[0] == batch:
             return block
         if joined is None:
             joined = block.new_empty(batch, *block.shape[1:])
-        joined[filled : filled + len(block)] = block
-        filled += len(block)
+        joined[filled : filled + block.shape[0]] = block
+        filled += block.shape[0]
     assert joined is not None
     return joined
 

@@ -1,6 +1,7 @@
 """The spectral operation by torch.fft, for grids whose rows are adjacent in memory."""
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -65,7 +66,7 @@ def fft_backward(
 
 def _twins(x: Tensor) -> Tensor:
     # Tables of one row: only the weights of the bins are of use here.
-    return product_tables(1, x.shape[-1], x.dtype, x.device).twins[:, 0]
+    return product_tables(1, index(x.shape[-1]), x.dtype, x.device).twins[:, 0]
 
 
 def _power(spectrum: Tensor) -> Tensor:

@@ -7,12 +7,14 @@ Two products a transform, without a copy between them: along a row, cosines abov
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from einops import rearrange
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from dualwave.kernels.spectral.tables import fourier_angles, half_spectrum_weights, to_table
 
@@ -36,8 +38,7 @@ class ProductTables(NamedTuple):
     twins: Tensor
 
 
-@lru_cache(maxsize=64)
-def _cached_tables(
+def _make_tables(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> ProductTables:
     frequencies = np.arange(width // 2 + 1)
@@ -52,10 +53,19 @@ def _cached_tables(
     return ProductTables(*(to_table(table, dtype, device) for table in tables))
 
 
+_cached_tables = lru_cache(maxsize=64)(_make_tables)
+
+
 def product_tables(
     height: int, width: int, dtype: torch.dtype, device: torch.device
 ) -> ProductTables:
-    """The tables of a grid, made once a process; constants to torch.compile."""
+    """The tables of a grid, made once a process; constants to torch.compile.
+
+    So are the sizes: `operator.index` of one that the compiler took for variable fixes it.
+    What is made under a mode of torch (fake tensors, tracing) belongs to that mode and is not kept.
+    """
+    if is_in_torch_dispatch_mode():
+        return _make_tables(height, width, dtype, device)
     return _cached_tables(height, width, dtype, device)
 
 
@@ -74,7 +84,7 @@ def product_forward(x: Tensor, bias: Tensor | None, temperature: float | Tensor)
     Returns:
         (B, H, W, C), contiguous.
     """
-    tables = product_tables(x.shape[1], x.shape[2], x.dtype, x.device)
+    tables = product_tables(index(x.shape[1]), index(x.shape[2]), x.dtype, x.device)
     spectrum = _spectrum(x, tables)
     weights = _softmax_of_rows(_power(spectrum), bias, temperature)
     return _inverse(spectrum.mul_(weights[:, None]), tables)
@@ -96,7 +106,7 @@ def product_backward(
         temperature: as forward.
         wanted: whether each gradient is needed; None is returned for the others.
     """
-    tables = product_tables(x.shape[1], x.shape[2], x.dtype, x.device)
+    tables = product_tables(index(x.shape[1]), index(x.shape[2]), x.dtype, x.device)
     twins = tables.twins
     spectrum, grad_spectrum = _spectrum(x, tables), _spectrum(grad_out, tables)
     power = _power(spectrum)

@@ -167,7 +167,7 @@ def test_the_definition_of_visible() -> None:
         ({"q": torch.zeros(2, 5, 3, 8)}, "multiple of k's and v's heads"),
         ({"q": torch.zeros(2, 5, 2, 7)}, "same B and D"),
         ({"q": torch.zeros(5, 2, 8)}, r"must be \(B, Sq, Hq, D\)"),
-        ({"k": torch.zeros(2, 5, 2, 8).half()}, "one floating-point dtype"),
+        ({"k": torch.zeros(2, 5, 2, 8).half()}, "must have one dtype"),
         ({"window": 3}, r"window must be \(left, right\)"),
         ({"window": (-1, 0)}, "must not be negative"),
         ({"bias": torch.zeros(3, 1, 5, 5)}, "broadcastable"),

@@ -92,8 +92,9 @@ def test_only_the_wanted_gradients_are_computed(grid, wanted):
     problem = make_problem(*grid)
     x = problem.x.contiguous(memory_format=torch.channels_last)
     arguments = problem.grad_out, x, problem.bias, problem.temperature, 1.0
-    every = implementation.spectral_backward_pytorch(*arguments, (True, True, True))
-    some = implementation.spectral_backward_pytorch(*arguments, wanted)
+    by_products = implementation.uses_products(x)
+    every = implementation.spectral_backward_pytorch(*arguments, (True, True, True), by_products)
+    some = implementation.spectral_backward_pytorch(*arguments, wanted, by_products)
     for is_wanted, one, other in zip(wanted, every, some, strict=True):
         assert (other is not None) == is_wanted
         if is_wanted:

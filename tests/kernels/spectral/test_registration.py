@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 import torch._dynamo.testing
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dualwave.kernels.choices import resolve_precision
 from dualwave.kernels.spectral import spectral_attention
@@ -176,3 +178,93 @@ def test_importing_the_operation_does_not_import_triton():
         "or name == 'triton.language' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("grid", [(4, 11), (5, 40)])
+def test_tables_made_under_fake_tensors_do_not_outlive_them(grid):
+    """Of the products and of the Fourier form; sizes that no other test uses first."""
+    x = torch.randn(2, grid[0] * grid[1], 3)
+    with FakeTensorMode():
+        spectral_attention(torch.randn(x.shape), grid=grid)
+    assert type(spectral_attention(x, grid=grid)) is Tensor
+
+
+def test_shapes_on_the_meta_device():
+    x = torch.empty(2, 3, 6, 12, device="meta", requires_grad=True)
+    y = spectral_attention(x)
+    y.sum().backward()
+    assert y.shape == x.shape == x.grad.shape
+
+
+@pytest.mark.parametrize("autocast_is_compiled", [True, False])
+@pytest.mark.parametrize("layout", ["planar", "tokens"])
+def test_autocast_around_and_inside_a_compiled_function(layout, autocast_is_compiled):
+    torch._dynamo.reset()
+    x, grid = torch.randn(2, 3, 4, 4), None
+    if layout == "tokens":
+        x, grid = torch.randn(2, 16, 3), (4, 4)
+
+    def loss(leaf):
+        return (spectral_attention(leaf, grid=grid) * x).sum()
+
+    def loss_inside(leaf):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return loss(leaf)
+
+    compiled_leaf, leaf = x.clone().requires_grad_(), x.clone().requires_grad_()
+    function = loss_inside if autocast_is_compiled else loss
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not autocast_is_compiled):
+        compiled(compiled_leaf).backward()
+    loss(leaf).backward()
+    torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("layout", ["planar", "tokens"])
+def test_compiles_for_changing_grids_with_gradients(layout, dynamic):
+    torch._dynamo.reset()
+
+    def loss(leaf, height, width):
+        grid = (height, width) if layout == "tokens" else None
+        return spectral_attention(leaf, grid=grid).square().sum()
+
+    compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for batch, height, width in [(2, 4, 4), (5, 4, 4), (2, 6, 5)]:
+        x = torch.randn(batch, 3, height, width)
+        if layout == "tokens":
+            x = torch.randn(batch, height * width, 3)
+        compiled_leaf, leaf = x.clone().requires_grad_(), x.clone().requires_grad_()
+        compiled(compiled_leaf, height, width).backward()
+        loss(leaf, height, width).backward()
+        torch.testing.assert_close(compiled_leaf.grad, leaf.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_compiles_with_a_bias_for_widths_that_share_a_number_of_frequencies(
+    implementation, dynamic
+):
+    torch._dynamo.reset()
+
+    def filtered(x, bias):
+        return spectral_attention(x, bias=bias, implementation=implementation)
+
+    compiled = torch.compile(filtered, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for width in (4, 5, 6, 7):
+        x, bias = torch.randn(2, 3, width), torch.randn(3, width // 2 + 1)
+        torch.testing.assert_close(compiled(x, bias), filtered(x, bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_exports_for_any_batch_of_tokens(strict):
+    class Filter(torch.nn.Module):
+        def forward(self, x):
+            return spectral_attention(x, grid=(4, 4))
+
+    any_batch = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+    exported = torch.export.export(
+        Filter(), (torch.randn(4, 16, 8),), dynamic_shapes=any_batch, strict=strict
+    )
+    x = torch.randn(7, 16, 8)
+    torch.testing.assert_close(exported.module()(x), spectral_attention(x, grid=(4, 4)))
