@@ -1,8 +1,14 @@
-"""Tiles and warps of the contrastive kernels: pure functions of size, precision and target."""
+"""Tiles and warps of the contrastive kernels: pure functions of size, precision and target.
 
-from dataclasses import dataclass
+Found by compiling ahead of time for each target: the largest tiles at which nothing spills in 16
+bits and tf32. A wide slice saves more than large tiles do, since every slice of the gradient
+computes all logits again.
+"""
 
-from dualwave.kernels.targets import Target
+from dataclasses import dataclass, replace
+
+from dualwave.kernels.device_functions import is_of_16_bits
+from dualwave.kernels.targets import GFX942, SM_80, SM_90, SM_100, Target
 
 
 @dataclass(frozen=True)
@@ -26,21 +32,50 @@ class Configuration:
     num_stages: int
 
 
-LABEL_LOSSES = Configuration(16, 0, 256, 0, num_warps=4, num_stages=2)
+LABEL_LOSSES = Configuration(16, 0, 128, 0, num_warps=4, num_stages=2)
 """Of the kernel of given normalisers, which has no products of matrices."""
 
 _SMALLEST = 16  # matrix units contract at least 16 numbers
+_FORWARD_OF_16_BITS = dict.fromkeys(
+    (SM_80, SM_90, SM_100, GFX942), Configuration(128, 128, 64, 0, 8, 3)
+)
+_FORWARD_OF_32_BITS = {
+    SM_80: Configuration(128, 128, 32, 0, 8, 3),
+    SM_90: Configuration(128, 128, 64, 0, 8, 3),
+    SM_100: Configuration(128, 128, 64, 0, 8, 3),
+    GFX942: Configuration(128, 128, 64, 0, 8, 2),
+}
+_BACKWARD_OF_16_BITS = {
+    SM_80: Configuration(64, 64, 64, 256, 8, 3),
+    SM_90: Configuration(64, 64, 64, 256, 8, 3),
+    SM_100: Configuration(64, 64, 64, 512, 8, 3),
+    GFX942: Configuration(64, 64, 64, 512, 8, 3),
+}
+_BACKWARD_OF_32_BITS = {
+    SM_80: Configuration(64, 64, 32, 256, 8, 2),
+    SM_90: Configuration(64, 64, 64, 256, 8, 3),
+    SM_100: Configuration(64, 64, 64, 512, 8, 3),
+    GFX942: Configuration(64, 64, 64, 256, 8, 3),
+}
 
 
 def forward_configuration(size: int, precision: str, target: Target) -> Configuration:
     """For features of ``size`` places."""
-    return Configuration(128, 128, min(64, _padded(size)), 0, 8, 3)
+    table = _FORWARD_OF_16_BITS if is_of_16_bits(precision) else _FORWARD_OF_32_BITS
+    return _narrowed(table[target], size)
 
 
 def backward_configuration(size: int, precision: str, target: Target) -> Configuration:
     """For features of ``size`` places."""
-    return Configuration(128, 64, min(64, _padded(size)), min(256, _padded(size)), 8, 3)
+    table = _BACKWARD_OF_16_BITS if is_of_16_bits(precision) else _BACKWARD_OF_32_BITS
+    return _narrowed(table[target], size)
 
 
-def _padded(size: int) -> int:
-    return max(_SMALLEST, 1 << (size - 1).bit_length())
+def _narrowed(configuration: Configuration, size: int) -> Configuration:
+    """Without places that no feature has."""
+    padded = max(_SMALLEST, 1 << (size - 1).bit_length())
+    return replace(
+        configuration,
+        block_size=min(configuration.block_size, padded),
+        block_slice=min(configuration.block_slice, padded),
+    )
