@@ -31,6 +31,11 @@ class Target:
     shared_memory_limit: int
     tensor_memory_limit: int = 0
 
+    @property
+    def has_tensor_descriptors(self) -> bool:
+        """Whether one instruction loads a tile of a described tensor (TMA)."""
+        return self.backend == "cuda" and self.architecture in (90, 100)
+
     def multiplies_in_units(self, precision: str) -> bool:
         """Whether matrix units do products in a precision; NVIDIA's round float32 operands."""
         return self.backend == "hip" or precision != "ieee"

@@ -13,6 +13,7 @@ from dualwave.kernels.attention.configurations import (
     grad_key_value_tile,
     grad_query_tile,
 )
+from dualwave.kernels.attention.descriptors import descriptors_of
 from dualwave.kernels.attention.plans import BackwardPlan, Call, ForwardPlan
 from dualwave.kernels.attention.triton_kernels.forward import attention_forward_kernel
 from dualwave.kernels.attention.triton_kernels.grad_bias import attention_grad_bias_kernel
@@ -73,7 +74,7 @@ def plan_backward(
     """
     delta = torch.empty(normalisers.shape[1:], dtype=torch.float32, device=call.q.device)
     launches = [_row_sums(call, out, grad_out, grad_lse, delta)]
-    shared = {"delta": delta, "grad_out": grad_out, **_normaliser_arguments(normalisers)}
+    shared = {"delta": delta, **_normaliser_arguments(normalisers)}
     shared |= _strides("grad_out", grad_out, "bshd")
     is_filled = call.packing is None
     size = call.q.shape[3]
@@ -86,7 +87,7 @@ def plan_backward(
             Launch(
                 attention_grad_query_kernel,
                 (sequences * call.q.shape[2] * _cdiv(longest_q, tile.block_q),),
-                _arguments(call, tile)
+                _arguments(call, tile, grad_out)
                 | shared
                 | {"grad_q": grad_q, "longest": longest_q}
                 | _strides("grad_q", grad_q, "bsh"),
@@ -102,7 +103,7 @@ def plan_backward(
             Launch(
                 attention_grad_key_value_kernel,
                 (sequences * call.k.shape[2] * _cdiv(longest_k, tile.block_k),),
-                _arguments(call, tile)
+                _arguments(call, tile, grad_out)
                 | shared
                 | {"grad_k": grad_k, "grad_v": grad_v, "longest": longest_k}
                 | _strides("grad_k", grad_k, "bsh"),
@@ -113,7 +114,7 @@ def plan_backward(
     if wanted[3]:
         assert call.bias is not None
         grad_bias = _empty(call.bias.shape, torch.float32, call, is_filled)
-        launches.append(_grad_bias(call, shared, grad_bias))
+        launches.append(_grad_bias(call, grad_out, shared, grad_bias))
     return BackwardPlan(
         launches,
         grad_q,
@@ -146,7 +147,7 @@ def _row_sums(
     return Launch(attention_row_sums_kernel, grid, arguments, 4, 1)
 
 
-def _grad_bias(call: Call, shared: dict[str, Any], grad_bias: Tensor) -> Launch:
+def _grad_bias(call: Call, grad_out: Tensor, shared: dict[str, Any], grad_bias: Tensor) -> Launch:
     assert call.bias is not None
     tile = grad_bias_tile(call.q.shape[3], call.precision, call.target)
     batches, heads = call.bias.shape[:2]
@@ -164,15 +165,24 @@ def _grad_bias(call: Call, shared: dict[str, Any], grad_bias: Tensor) -> Launch:
     return Launch(
         attention_grad_bias_kernel,
         (programs,),
-        _arguments(call, tile) | shared | arguments | _strides("grad_bias", grad_bias, "bhqk"),
+        _arguments(call, tile, grad_out)
+        | shared
+        | arguments
+        | _strides("grad_bias", grad_bias, "bhqk"),
         tile.num_warps,
         tile.num_stages,
     )
 
 
-def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
-    """What all kernels but the row sums take."""
+def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[str, Any]:
+    """What all kernels but the row sums take; backward ones take grad_out as well."""
     visibility, packing, bias = call.visibility, call.packing, call.bias
+    sources = {"q": call.q, "k": call.k, "v": call.v}
+    rows = {"q": tile.block_q, "k": tile.block_k, "v": tile.block_k, "grad_out": tile.block_q}
+    if grad_out is not None:
+        sources["grad_out"] = grad_out
+    # Rows of a packed sequence end where the next one's begin, which a descriptor does not know.
+    described = None if packing is not None else descriptors_of(sources, rows, call.target)
     bias_strides = _strides("bias", bias, "bhqk")
     if bias is not None:
         for dimension, name in enumerate("bh"):
@@ -181,9 +191,7 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
     q_offset, k_offset = visibility.offsets or (0, 0)
     scales_first = bias is not None or call.scale <= 0
     return {
-        "q": call.q,
-        "k": call.k,
-        "v": call.v,
+        **(sources if described is None else described),
         "bias": bias,
         "cu_seqlens_q": None if packing is None else packing.cu_seqlens_q,
         "cu_seqlens_k": None if packing is None else packing.cu_seqlens_k,
@@ -209,6 +217,7 @@ def _arguments(call: Call, tile: Tile) -> dict[str, Any]:
         "HAS_BIAS": bias is not None,
         "SCALES_FIRST": scales_first,
         "IS_WIDE": _is_wide(call, tile),
+        "USES_DESCRIPTORS": described is not None,
         "IS_PACKED": packing is not None,
         "IS_ABSOLUTE": visibility.offsets is not None,
         "PRECISION": call.precision,

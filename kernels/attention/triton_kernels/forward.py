@@ -13,6 +13,7 @@ from dualwave.kernels.attention.triton_kernels.logits import attention_logits
 from dualwave.kernels.attention.triton_kernels.tiles import (
     add_mixed_rows,
     load_rows,
+    rows_of_head,
     scale_rows,
     sequence_bounds,
     store_rows,
@@ -76,6 +77,7 @@ def attention_forward_kernel(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -106,13 +108,13 @@ def attention_forward_kernel(
     local_q = tl.arange(0, BLOCK_Q)
     i = first_query + local_q
     inside = i < q_length
-    q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
+    q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
     query = load_rows(
-        q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
         PRECISION,
     )  # fmt: skip
-    k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
-    v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
+    k_rows = rows_of_head(k, batch, head // group, k_stride_b, k_stride_h, USES_DESCRIPTORS)
+    v_rows = rows_of_head(v, batch, head // group, v_stride_b, v_stride_h, USES_DESCRIPTORS)
     bias_base = bias
     if HAS_BIAS:
         bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
@@ -137,14 +139,14 @@ def attention_forward_kernel(
             seen_by_all = tl.maximum(first_query + shift + right + 1, 0) // BLOCK_K * BLOCK_K
             whole_end = tl.minimum(whole_end, seen_by_all)
         largest, total, sums = _attend(
-            largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q,
+            largest, total, sums, query, k_rows, v_rows, bias_base, scale, exponent_scale, local_q,
             i, q_length, k_begin, k_length, shift, left, right, begin, whole_end, k_stride_s,
             k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K,
             HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, IS_WIDE, PRECISION,
         )  # fmt: skip
         begin = whole_end
     largest, total, sums = _attend(
-        largest, total, sums, query, k_base, v_base, bias_base, scale, exponent_scale, local_q, i,
+        largest, total, sums, query, k_rows, v_rows, bias_base, scale, exponent_scale, local_q, i,
         q_length, k_begin, k_length, shift, left, right, begin, end, k_stride_s, k_stride_d,
         v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
         HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
@@ -175,8 +177,8 @@ def _attend(
     total,
     sums,
     query,
-    k_base,
-    v_base,
+    k_rows,
+    v_rows,
     bias_base,
     scale,
     exponent_scale,
@@ -212,7 +214,7 @@ def _attend(
         j = first_key + local_k
         there = j < k_length
         key = load_rows(
-            k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
             PRECISION,
         )  # fmt: skip
         logits = attention_logits(
@@ -232,7 +234,7 @@ def _attend(
         shrink = tl.exp2((largest - reference) * exponent_scale)
         total = total * shrink + tl.sum(shares, 1)
         value = load_rows(
-            v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
             PRECISION,
         )  # fmt: skip
         sums = add_mixed_rows(scale_rows(sums, shrink[:, None]), shares, value, PRECISION)

@@ -7,7 +7,11 @@ from dualwave.kernels.attention.triton_kernels.logits import (
     load_normalisers,
     weights_and_grad_logits,
 )
-from dualwave.kernels.attention.triton_kernels.tiles import load_rows, sequence_bounds
+from dualwave.kernels.attention.triton_kernels.tiles import (
+    load_rows,
+    rows_of_head,
+    sequence_bounds,
+)
 from dualwave.kernels.device_functions import offset
 
 
@@ -75,6 +79,7 @@ def attention_grad_bias_kernel(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -113,27 +118,28 @@ def attention_grad_bias_kernel(
         batch = first_batch + batch_member
         for head_member in range(heads_of_a_bias):
             head = bias_head * heads_of_a_bias + head_member
-            q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
-            k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
-            v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
-            grad_base = grad_out + offset(batch, grad_out_stride_b)
-            grad_base += offset(head, grad_out_stride_h)
+            q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
+            k_rows = rows_of_head(k, batch, head // group, k_stride_b, k_stride_h, USES_DESCRIPTORS)
+            v_rows = rows_of_head(v, batch, head // group, v_stride_b, v_stride_h, USES_DESCRIPTORS)
+            grad_rows = rows_of_head(
+                grad_out, batch, head, grad_out_stride_b, grad_out_stride_h, USES_DESCRIPTORS
+            )
             bias_base = bias + offset(batch, bias_stride_b) + offset(head, bias_stride_h)
             bias_base += offset(q_begin + first_query, bias_stride_q)
             query = load_rows(
-                q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
+                q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
                 IS_WIDE, PRECISION,
             )  # fmt: skip
             key = load_rows(
-                k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+                k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
                 PRECISION,
             )  # fmt: skip
             value = load_rows(
-                v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+                v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
                 PRECISION,
             )  # fmt: skip
             grad = load_rows(
-                grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s,
+                grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s,
                 grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
             )  # fmt: skip
             row = offset(batch * heads + head, queries) + q_begin

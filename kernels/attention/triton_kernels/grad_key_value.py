@@ -14,6 +14,7 @@ from dualwave.kernels.attention.triton_kernels.logits import (
 from dualwave.kernels.attention.triton_kernels.tiles import (
     add_mixed_rows,
     load_rows,
+    rows_of_head,
     scale_rows,
     sequence_bounds,
     store_rows,
@@ -80,6 +81,7 @@ def attention_grad_key_value_kernel(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -103,14 +105,14 @@ def attention_grad_key_value_kernel(
     local_q, local_k = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
     j = first_key + local_k
     there = j < k_length
-    k_base = k + offset(batch, k_stride_b) + offset(key_head, k_stride_h)
-    v_base = v + offset(batch, v_stride_b) + offset(key_head, v_stride_h)
+    k_rows = rows_of_head(k, batch, key_head, k_stride_b, k_stride_h, USES_DESCRIPTORS)
+    v_rows = rows_of_head(v, batch, key_head, v_stride_b, v_stride_h, USES_DESCRIPTORS)
     key = load_rows(
-        k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+        k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
         PRECISION,
     )  # fmt: skip
     value = load_rows(
-        v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+        v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
         PRECISION,
     )  # fmt: skip
 
@@ -124,8 +126,10 @@ def attention_grad_key_value_kernel(
     value_sums = zero_rows(BLOCK_K, SIZE)
     for member in range(group):
         head = key_head * group + member
-        q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
-        grad_base = grad_out + offset(batch, grad_out_stride_b) + offset(head, grad_out_stride_h)
+        q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
+        grad_rows = rows_of_head(
+            grad_out, batch, head, grad_out_stride_b, grad_out_stride_h, USES_DESCRIPTORS
+        )
         row = offset(batch * heads + head, queries) + q_begin
         bias_base = bias
         if HAS_BIAS:
@@ -135,11 +139,11 @@ def attention_grad_key_value_kernel(
             i = first_query + local_q
             inside = i < q_length
             query = load_rows(
-                q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
+                q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
                 IS_WIDE, PRECISION,
             )  # fmt: skip
             grad = load_rows(
-                grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s,
+                grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s,
                 grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
             )  # fmt: skip
             largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)

@@ -10,6 +10,7 @@ from dualwave.kernels.attention.triton_kernels.logits import (
 from dualwave.kernels.attention.triton_kernels.tiles import (
     add_mixed_rows,
     load_rows,
+    rows_of_head,
     scale_rows,
     sequence_bounds,
     store_rows,
@@ -75,6 +76,7 @@ def attention_grad_query_kernel(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -97,21 +99,23 @@ def attention_grad_query_kernel(
     local_q, local_k = tl.arange(0, BLOCK_Q), tl.arange(0, BLOCK_K)
     i = first_query + local_q
     inside = i < q_length
-    q_base = q + offset(batch, q_stride_b) + offset(head, q_stride_h)
+    q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
     query = load_rows(
-        q_base, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
         PRECISION,
     )  # fmt: skip
-    grad_base = grad_out + offset(batch, grad_out_stride_b) + offset(head, grad_out_stride_h)
+    grad_rows = rows_of_head(
+        grad_out, batch, head, grad_out_stride_b, grad_out_stride_h, USES_DESCRIPTORS
+    )
     grad = load_rows(
-        grad_base, q_begin + first_query, local_q, inside, grad_out_stride_s, grad_out_stride_d,
+        grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s, grad_out_stride_d,
         SIZE, IS_WIDE, PRECISION,
     )  # fmt: skip
     row = offset(batch * heads + head, queries) + q_begin
     largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
     row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
-    k_base = k + offset(batch, k_stride_b) + offset(head // group, k_stride_h)
-    v_base = v + offset(batch, v_stride_b) + offset(head // group, v_stride_h)
+    k_rows = rows_of_head(k, batch, head // group, k_stride_b, k_stride_h, USES_DESCRIPTORS)
+    v_rows = rows_of_head(v, batch, head // group, v_stride_b, v_stride_h, USES_DESCRIPTORS)
     bias_base = bias
     if HAS_BIAS:
         bias_base += offset(batch, bias_stride_b) + offset(head, bias_stride_h)
@@ -128,11 +132,11 @@ def attention_grad_query_kernel(
         j = first_key + local_k
         there = j < k_length
         key = load_rows(
-            k_base, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
             PRECISION,
         )  # fmt: skip
         value = load_rows(
-            v_base, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
             PRECISION,
         )  # fmt: skip
         _, grad_logits = weights_and_grad_logits(

@@ -36,8 +36,20 @@ def piece_size(SIZE, index):
 
 
 @triton.jit
+def rows_of_head(source, batch, head, batch_stride, head_stride, USES_DESCRIPTORS: tl.constexpr):
+    """Where `load_rows` finds one head of ``source``, a pointer or a tensor descriptor.
+
+    A descriptor has the dimensions batch, row, and the heads' columns in one.
+    """
+    if USES_DESCRIPTORS:
+        return source, batch, head * head_stride
+    else:
+        return (source + offset(batch, batch_stride) + offset(head, head_stride),)
+
+
+@triton.jit
 def load_rows(
-    base,
+    source,
     first,
     local,
     inside,
@@ -50,10 +62,10 @@ def load_rows(
     """Rows of a head as operands of products, 0 where ``inside`` is False.
 
     Args:
-        base: where the head's row 0 begins.
+        source: from `rows_of_head`.
         first: place of the tile's first row.
         local: places of the rows in the tile, (ROWS,).
-        inside: (ROWS,).
+        inside: (ROWS,); a descriptor finds out by itself, so it must mean the tensor's own rows.
         row_stride: from a row to the next.
         column_stride: from a column to the next.
         SIZE: of the head.
@@ -61,19 +73,32 @@ def load_rows(
         PRECISION: of the products; operands of more than 16 bits are float32, those of the
             interpreter as well.
     """
-    base += offset(first, row_stride)
-    row_offsets = tile_offset(local, row_stride, IS_WIDE)
-    tiles = ()
-    for index in tl.static_range(piece_count(SIZE)):
-        columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
-        column_offsets = tile_offset(columns, column_stride, IS_WIDE)
-        offsets = row_offsets[:, None] + column_offsets[None, :]
-        mask = inside[:, None] & (columns < SIZE)[None, :]
-        tile = tl.load(base + offsets, mask=mask, other=0.0)
-        if not is_of_16_bits(PRECISION):
-            tile = tile.to(tl.float32)
-        tiles = tiles + (tile,)
+    if len(source) == 3:
+        tile = source[0].load([source[1], first, source[2]])
+        tiles = (_as_operand(tl.reshape(tile, (local.shape[0], SIZE)), PRECISION),)
+    else:
+        base = source[0] + offset(first, row_stride)
+        row_offsets = tile_offset(local, row_stride, IS_WIDE)
+        tiles = ()
+        for index in tl.static_range(piece_count(SIZE)):
+            columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
+            column_offsets = tile_offset(columns, column_stride, IS_WIDE)
+            offsets = row_offsets[:, None] + column_offsets[None, :]
+            mask = inside[:, None] & (columns < SIZE)[None, :]
+            tile = tl.load(base + offsets, mask=mask, other=0.0)
+            tiles = tiles + (_as_operand(tile, PRECISION),)
     return tiles
+
+
+@triton.jit
+def _as_operand(tile, PRECISION: tl.constexpr):
+    """As early as possible, since a float32 grad_out takes twice the registers."""
+    if PRECISION == "bf16":
+        return tile.to(tl.bfloat16)
+    elif PRECISION == "fp16":
+        return tile.to(tl.float16)
+    else:
+        return tile.to(tl.float32)
 
 
 @triton.jit
