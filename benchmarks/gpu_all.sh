@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything that one GPU can say about the kernels: values first, then times, in under 4 minutes
+# Everything that one GPU can say about the kernels: values first, then times, in under 6 minutes
 # where a dozen processors compile. Offline; needs torch, triton, numpy and einops. It never ran on
 # a GPU.
 #
-#     benchmarks/gpu_all.sh [FILE.json]        PYTHON=... names another interpreter
-set -euo pipefail
+#     benchmarks/gpu_all.sh [FOLDER]        for OPERATION_gpu.json; PYTHON=... names an interpreter
+set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=${PYTHON:-}
@@ -14,4 +14,10 @@ if [[ -z $python ]]; then
 fi
 # The checkout's root is enough: dualwave/__init__.py finds the packages beside it, installed or not.
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-exec "$python" benchmarks/spectral.py --device cuda --json "${1:-benchmarks/results/spectral_gpu.json}"
+status=0
+for operation in spectral attention contrastive; do
+    "$python" "benchmarks/$operation.py" --device cuda \
+        --json "${1:-benchmarks/results}/${operation}_gpu.json" || status=$?
+    [[ $status == 2 ]] && break # there is no GPU
+done
+exit "$status"

@@ -4,7 +4,6 @@ Values come first: no time is printed while a check is red. This file never ran 
 written and tested on a machine without one.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,9 +13,10 @@ from typing import Any
 import torch
 from command import require_gpu
 from cufft_raw_product import compare_inverses
-from gpu_checks import Check, Outcome, all_checks, check_on_gpu, run_checks, timed_precisions
+from gpu_checks import checked
 from gpu_timing import device_seconds, measure_rates, queued_seconds
 from roofline import Rates, Roofline, least_traffic, roofline
+from spectral_checks import all_checks, check_on_gpu, timed_precisions
 from torch import Tensor
 
 # (B, C, H, W)
@@ -124,27 +124,6 @@ def measure() -> dict[str, Any]:
         "irfft2_of_the_raw_product": inverses,
         "seconds": time.perf_counter() - begin,
     }
-
-
-def checked(
-    checks: list[Check], check: Callable[[Check], str], processes: int | None = None
-) -> list[Outcome]:
-    """Run checks and print those that are red.
-
-    Raises:
-        SystemExit: 1 if any is red.
-    """
-
-    def report(outcome: Outcome) -> None:
-        if outcome.failure:
-            print(f"red: {outcome.check}: {outcome.failure}", flush=True)
-
-    outcomes = run_checks(checks, check, report, processes)
-    red = sum(bool(outcome.failure) for outcome in outcomes)
-    if red:
-        print(f"error: {red} of {len(outcomes)} checks are red; nothing is timed.", file=sys.stderr)
-        raise SystemExit(1)
-    return outcomes
 
 
 def timed_cases(is_amd: bool) -> list[TimedCase]:

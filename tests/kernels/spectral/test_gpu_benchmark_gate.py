@@ -23,7 +23,7 @@ def _benchmarks_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checks() -> ModuleType:
-    return import_module("gpu_checks")
+    return import_module("spectral_checks")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_nothing_is_timed_while_a_check_is_red(
 def test_a_check_that_raises_is_red_and_the_others_still_run(checks: ModuleType) -> None:
     two = [checks.Check(4, 6, layout, "float32", "tf32") for layout in ("planar", "tokens")]
     seen: list[object] = []
-    outcomes = checks.run_checks(two, len, seen.append, processes=1)
+    outcomes = import_module("gpu_checks").run_checks(two, len, seen.append, processes=1)
     assert len(outcomes) == len(seen) == 2
     assert all(outcome.failure.startswith("TypeError") for outcome in outcomes)
 
