@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dualwave.models import DualStreamModel as DualStreamModel
     from dualwave.models import DualStreamProcessor as DualStreamProcessor
     from dualwave.models import load as load
+    from dualwave.models import register_attention as register_attention
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _HOME_OF = {
     "DualStreamModel": "dualwave.models",
     "DualStreamProcessor": "dualwave.models",
     "load": "dualwave.models",
+    "register_attention": "dualwave.models",
 }
 __all__ = [
     "DualStreamConfig",
@@ -39,6 +41,7 @@ __all__ = [
     "contrastive_loss",
     "load",
     "merge_attention",
+    "register_attention",
     "spectral_attention",
 ]
 

@@ -5,6 +5,7 @@ if __name__ != "dualwave.models":
 
 from transformers import AutoConfig, AutoModel, AutoProcessor
 
+from dualwave.models.attention_interface import register_attention
 from dualwave.models.configuration import DualStreamConfig
 from dualwave.models.loading import load
 from dualwave.models.modeling import DualStreamModel, DualStreamOutput
@@ -20,4 +21,5 @@ __all__ = [
     "DualStreamOutput",
     "DualStreamProcessor",
     "load",
+    "register_attention",
 ]
