@@ -6,13 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dualwave.kernels.attention.configurations import (
-    Tile,
-    forward_tile,
-    grad_bias_tile,
-    grad_key_value_tile,
-    grad_query_tile,
-)
+from dualwave.kernels.attention.configurations import Kernel, Tile, tile_of
 from dualwave.kernels.attention.descriptors import descriptors_of
 from dualwave.kernels.attention.plans import BackwardPlan, Call, ForwardPlan
 from dualwave.kernels.attention.triton_kernels.forward import attention_forward_kernel
@@ -37,7 +31,7 @@ def plan_forward(call: Call) -> ForwardPlan:
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=call.q.device)
     if not is_filled:
         lse.fill_(-torch.inf)  # no program looks after rows that are in no sequence
-    tile = forward_tile(call.q.shape[3], call.precision, call.target)
+    tile = _tile(call, "forward")
     longest = _longest(call)[0]
     launch = Launch(
         attention_forward_kernel,
@@ -77,12 +71,11 @@ def plan_backward(
     shared = {"delta": delta, **_normaliser_arguments(normalisers)}
     shared |= _strides("grad_out", grad_out, "bshd")
     is_filled = call.packing is None
-    size = call.q.shape[3]
     sequences, (longest_q, longest_k) = _sequences(call), _longest(call)
     grad_q = grad_k = grad_v = grad_bias = None
     if wanted[0]:
         grad_q = _empty(call.q.shape, grad_dtype, call, is_filled)
-        tile = grad_query_tile(size, call.precision, call.target)
+        tile = _tile(call, "grad_query")
         launches.append(
             Launch(
                 attention_grad_query_kernel,
@@ -98,7 +91,7 @@ def plan_backward(
     if wanted[1] or wanted[2]:
         grad_k = _empty(call.k.shape, grad_dtype, call, is_filled)
         grad_v = _empty(call.v.shape, grad_dtype, call, is_filled)
-        tile = grad_key_value_tile(size, call.precision, call.target)
+        tile = _tile(call, "grad_key_value")
         launches.append(
             Launch(
                 attention_grad_key_value_kernel,
@@ -149,7 +142,7 @@ def _row_sums(
 
 def _grad_bias(call: Call, grad_out: Tensor, shared: dict[str, Any], grad_bias: Tensor) -> Launch:
     assert call.bias is not None
-    tile = grad_bias_tile(call.q.shape[3], call.precision, call.target)
+    tile = _tile(call, "grad_bias")
     batches, heads = call.bias.shape[:2]
     longest_q, longest_k = _longest(call)
     sequences = _sequences(call) if call.packing is not None else batches
@@ -172,6 +165,10 @@ def _grad_bias(call: Call, grad_out: Tensor, shared: dict[str, Any], grad_bias: 
         tile.num_warps,
         tile.num_stages,
     )
+
+
+def _tile(call: Call, kernel: Kernel) -> Tile:
+    return tile_of(kernel, call.q.shape[3], call.precision, call.bias is not None, call.target)
 
 
 def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[str, Any]:
@@ -216,7 +213,7 @@ def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[s
         "HAS_RIGHT": visibility.right is not None,
         "HAS_BIAS": bias is not None,
         "SCALES_FIRST": scales_first,
-        "IS_WIDE": _is_wide(call, tile),
+        "OFFSETS": _offsets(call, tile, grad_out),
         "USES_DESCRIPTORS": described is not None,
         "IS_PACKED": packing is not None,
         "IS_ABSOLUTE": visibility.offsets is not None,
@@ -224,16 +221,26 @@ def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[s
     }
 
 
-def _is_wide(call: Call, tile: Tile) -> bool:
-    """Whether offsets inside a tile of any tensor may take more than 32 bits."""
+def _offsets(call: Call, tile: Tile, grad_out: Tensor | None) -> str:
+    """What is known of the strides of q, k, v and grad_out, and of the results, which are packed.
+
+    ``"wide"``: offsets in a tile may take more than 32 bits. ``"aligned"``: each row of each head
+    begins at a multiple of 8 elements and 16 bytes. Triton finds multiples of 16 by itself, but
+    heads of 72 are none, and would be loaded one element at a time. ``"narrow"``: neither.
+    """
+    sources = [call.q, call.k, call.v]
+    if grad_out is not None:
+        sources.append(grad_out)
     rows = max(tile.block_q, tile.block_k)
-    spans = [
-        rows * tensor.stride(1) + tensor.shape[3] * tensor.stride(3)
-        for tensor in (call.q, call.k, call.v)
-    ]
+    spans = [rows * tensor.stride(1) + tensor.shape[3] * tensor.stride(3) for tensor in sources]
     if call.bias is not None:
         spans.append(rows * (call.bias.stride(2) + call.bias.stride(3)))
-    return max(spans) >= 2**31
+    if max(spans) >= 2**31:
+        return "wide"
+    is_aligned = call.q.shape[3] % 8 == 0 and all(
+        stride % 8 == 0 for tensor in sources for stride in tensor.stride()[:3]
+    )
+    return "aligned" if is_aligned and not any(t.data_ptr() % 16 for t in sources) else "narrow"
 
 
 def _normaliser_arguments(normalisers: Tensor) -> dict[str, Any]:

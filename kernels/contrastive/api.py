@@ -83,7 +83,8 @@ def contrastive_loss(
     softmax, call each block with ``return_lse=True``, merge the LSEs of the blocks of a row (of a
     column) with `torch.logsumexp`, and call each block again with the merged ``lse``: then losses
     and gradients add up, since each label is counted by the block that holds it, and with it the
-    LSEs of its row and column.
+    LSEs of its row and column. Such a loss is a difference from LSEs that were rounded to their own
+    size, and errs by as much.
 
     Args:
         image: (M, D), float32, bfloat16 or float16, float64 with PyTorch only. Under autocast,
@@ -175,7 +176,7 @@ def _check_block(
         return
     if return_lse and lse is not None:
         raise ValueError("return_lse gives the block's own LSEs, so it cannot go with lse.")
-    if not return_lse and lse is None and (len(image) != len(text) or label_offset != 0):
+    if not return_lse and lse is None and (image.shape[0] != text.shape[0] or label_offset != 0):
         raise ValueError(
             f"{len(image)} images, {len(text)} texts and label_offset={label_offset} are a block "
             "of a larger softmax loss: give the merged lse (from return_lse=True)."

@@ -50,11 +50,9 @@ class ContrastiveLoss(torch.autograd.Function):
         image, text, scale, bias, of_rows, of_columns, ctx.options = inputs
         _, *found = output
         ctx.mark_non_differentiable(*found)
-        kind, label_offset, *_ = ctx.options
-        ctx.bias_gradient = 0.0
-        if kind == "softmax" and of_rows is None:
+        ctx.is_block_alone = ctx.options[0] == "softmax" and of_rows is None
+        if ctx.is_block_alone:
             of_rows, of_columns = found
-            ctx.bias_gradient = _rows_without_label(image, text, label_offset) / 2
         ctx.save_for_backward(of_rows, of_columns, image, text, scale, bias)
 
     @staticmethod
@@ -71,14 +69,17 @@ class ContrastiveLoss(torch.autograd.Function):
         grad_bias = grads[3]
         if is_softmax and bias_is:
             # Softmax does not change when the same is added to all logits.
-            grad_bias = grad_loss * ctx.bias_gradient
+            grad_bias = torch.zeros_like(grad_loss)
+            if ctx.is_block_alone:
+                image, text = ctx.saved_tensors[2:4]
+                grad_bias = grad_loss * (_rows_without_label(image, text, ctx.options[1]) / 2)
         return (*grads[:3], grad_bias, None, None, None)
 
 
 def _rows_without_label(image: Tensor, text: Tensor, label_offset: int) -> int:
     """How many rows and columns of the logits have no label among them."""
-    images, texts = len(image), len(text)
-    if images == 0 or texts == 0:
+    images, texts = image.shape[0], text.shape[0]
+    if images == 0 or texts == 0 or (label_offset == 0 and images == texts):
         return 0
     return images + texts - 2 * max(0, min(images, texts - label_offset) - max(0, -label_offset))
 

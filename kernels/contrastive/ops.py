@@ -133,7 +133,10 @@ def _fake_forward(
     of_rows: Tensor | None, of_columns: Tensor | None, image: Tensor, text: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     scale, _, kind, *_ = options
-    sizes = (0, 0) if kind == "sigmoid" or of_rows is not None else (len(image), len(text))
+    # Asked of shapes: len() would fix a symbolic size to the one that is traced.
+    sizes = (image.shape[0], text.shape[0])
+    if kind == "sigmoid" or of_rows is not None:
+        sizes = (0, 0)
     return scale.new_empty(()), *(scale.new_empty(2, size) for size in sizes)
 
 

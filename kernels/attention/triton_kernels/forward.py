@@ -76,7 +76,7 @@ def attention_forward_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
@@ -110,7 +110,7 @@ def attention_forward_kernel(
     inside = i < q_length
     q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
     query = load_rows(
-        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, OFFSETS,
         PRECISION,
     )  # fmt: skip
     k_rows = rows_of_head(k, batch, head // group, k_stride_b, k_stride_h, USES_DESCRIPTORS)
@@ -142,14 +142,14 @@ def attention_forward_kernel(
             largest, total, sums, query, k_rows, v_rows, bias_base, scale, exponent_scale, local_q,
             i, q_length, k_begin, k_length, shift, left, right, begin, whole_end, k_stride_s,
             k_stride_d, v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K,
-            HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, IS_WIDE, PRECISION,
+            HAS_LEFT, HAS_RIGHT, HAS_BIAS, SCALES_FIRST, False, OFFSETS, PRECISION,
         )  # fmt: skip
         begin = whole_end
     largest, total, sums = _attend(
         largest, total, sums, query, k_rows, v_rows, bias_base, scale, exponent_scale, local_q, i,
         q_length, k_begin, k_length, shift, left, right, begin, end, k_stride_s, k_stride_d,
         v_stride_s, v_stride_d, bias_stride_q, bias_stride_k, SIZE, BLOCK_K, HAS_LEFT, HAS_RIGHT,
-        HAS_BIAS, SCALES_FIRST, True, IS_WIDE, PRECISION,
+        HAS_BIAS, SCALES_FIRST, True, OFFSETS, PRECISION,
     )  # fmt: skip
 
     sees_nothing = total == 0.0
@@ -168,7 +168,7 @@ def attention_forward_kernel(
     tl.store(lse + row, natural, mask=inside)
     out_base = out + offset(batch, out_stride_b) + offset(head, out_stride_h)
     sums = scale_rows(sums, (1.0 / total)[:, None])
-    store_rows(out_base, sums, q_begin + first_query, local_q, inside, out_stride_s, SIZE, IS_WIDE)
+    store_rows(out_base, sums, q_begin + first_query, local_q, inside, out_stride_s, SIZE, OFFSETS)
 
 
 @triton.jit
@@ -205,7 +205,7 @@ def _attend(
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
     IS_MASKED: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Take the keys from ``begin`` to before ``end`` into the running maximum, total and sums."""
@@ -214,13 +214,13 @@ def _attend(
         j = first_key + local_k
         there = j < k_length
         key = load_rows(
-            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, OFFSETS,
             PRECISION,
         )  # fmt: skip
         logits = attention_logits(
             query, key, bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
             local_k[None, :], i[:, None], j[None, :], scale, q_length, k_length, bias_stride_q,
-            bias_stride_k, HAS_BIAS, SCALES_FIRST, IS_WIDE, PRECISION,
+            bias_stride_k, HAS_BIAS, SCALES_FIRST, OFFSETS, PRECISION,
         )  # fmt: skip
         if IS_MASKED:
             visible = visible_pairs(
@@ -234,7 +234,7 @@ def _attend(
         shrink = tl.exp2((largest - reference) * exponent_scale)
         total = total * shrink + tl.sum(shares, 1)
         value = load_rows(
-            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, OFFSETS,
             PRECISION,
         )  # fmt: skip
         sums = add_mixed_rows(scale_rows(sums, shrink[:, None]), shares, value, PRECISION)

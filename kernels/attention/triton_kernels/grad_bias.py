@@ -78,7 +78,7 @@ def attention_grad_bias_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
@@ -128,19 +128,19 @@ def attention_grad_bias_kernel(
             bias_base += offset(q_begin + first_query, bias_stride_q)
             query = load_rows(
                 q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
-                IS_WIDE, PRECISION,
+                OFFSETS, PRECISION,
             )  # fmt: skip
             key = load_rows(
-                k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+                k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, OFFSETS,
                 PRECISION,
             )  # fmt: skip
             value = load_rows(
-                v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+                v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, OFFSETS,
                 PRECISION,
             )  # fmt: skip
             grad = load_rows(
                 grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s,
-                grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
+                grad_out_stride_d, SIZE, OFFSETS, PRECISION,
             )  # fmt: skip
             row = offset(batch * heads + head, queries) + q_begin
             largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
@@ -150,7 +150,7 @@ def attention_grad_bias_kernel(
                 bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
                 local_k[None, :], i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
                 shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-                SCALES_FIRST, IS_WIDE, PRECISION,
+                SCALES_FIRST, OFFSETS, PRECISION,
             )  # fmt: skip
             sums += grad_logits
     base = (

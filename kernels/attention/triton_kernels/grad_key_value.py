@@ -80,7 +80,7 @@ def attention_grad_key_value_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
@@ -108,11 +108,11 @@ def attention_grad_key_value_kernel(
     k_rows = rows_of_head(k, batch, key_head, k_stride_b, k_stride_h, USES_DESCRIPTORS)
     v_rows = rows_of_head(v, batch, key_head, v_stride_b, v_stride_h, USES_DESCRIPTORS)
     key = load_rows(
-        k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+        k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, OFFSETS,
         PRECISION,
     )  # fmt: skip
     value = load_rows(
-        v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+        v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, OFFSETS,
         PRECISION,
     )  # fmt: skip
 
@@ -140,11 +140,11 @@ def attention_grad_key_value_kernel(
             inside = i < q_length
             query = load_rows(
                 q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE,
-                IS_WIDE, PRECISION,
+                OFFSETS, PRECISION,
             )  # fmt: skip
             grad = load_rows(
                 grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s,
-                grad_out_stride_d, SIZE, IS_WIDE, PRECISION,
+                grad_out_stride_d, SIZE, OFFSETS, PRECISION,
             )  # fmt: skip
             largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
             row_delta = tl.load(delta + row + i, mask=inside, other=0.0)
@@ -153,7 +153,7 @@ def attention_grad_key_value_kernel(
                 bias_base, offset(q_begin + first_query, bias_stride_q), local_q[None, :],
                 local_k[:, None], i[None, :], j[:, None], scale, exponent_scale, q_length, k_length,
                 shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-                SCALES_FIRST, IS_WIDE, PRECISION,
+                SCALES_FIRST, OFFSETS, PRECISION,
             )  # fmt: skip
             value_sums = add_mixed_rows(value_sums, weights, grad, PRECISION)
             key_sums = add_mixed_rows(key_sums, grad_logits, query, PRECISION)
@@ -161,9 +161,9 @@ def attention_grad_key_value_kernel(
     key_sums = scale_rows(key_sums, scale)
     store_rows(
         grad_k + base, key_sums, k_begin + first_key, local_k, there, grad_k_stride_s, SIZE,
-        IS_WIDE,
+        OFFSETS,
     )  # fmt: skip
     store_rows(
         grad_v + base, value_sums, k_begin + first_key, local_k, there, grad_k_stride_s, SIZE,
-        IS_WIDE,
+        OFFSETS,
     )  # fmt: skip

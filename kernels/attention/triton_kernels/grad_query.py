@@ -75,7 +75,7 @@ def attention_grad_query_kernel(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     USES_DESCRIPTORS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     IS_ABSOLUTE: tl.constexpr,
@@ -101,7 +101,7 @@ def attention_grad_query_kernel(
     inside = i < q_length
     q_rows = rows_of_head(q, batch, head, q_stride_b, q_stride_h, USES_DESCRIPTORS)
     query = load_rows(
-        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, IS_WIDE,
+        q_rows, q_begin + first_query, local_q, inside, q_stride_s, q_stride_d, SIZE, OFFSETS,
         PRECISION,
     )  # fmt: skip
     grad_rows = rows_of_head(
@@ -109,7 +109,7 @@ def attention_grad_query_kernel(
     )
     grad = load_rows(
         grad_rows, q_begin + first_query, local_q, inside, grad_out_stride_s, grad_out_stride_d,
-        SIZE, IS_WIDE, PRECISION,
+        SIZE, OFFSETS, PRECISION,
     )  # fmt: skip
     row = offset(batch * heads + head, queries) + q_begin
     largest, log_total = load_normalisers(normalisers, normaliser_stride, row + i, inside)
@@ -132,11 +132,11 @@ def attention_grad_query_kernel(
         j = first_key + local_k
         there = j < k_length
         key = load_rows(
-            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, IS_WIDE,
+            k_rows, k_begin + first_key, local_k, there, k_stride_s, k_stride_d, SIZE, OFFSETS,
             PRECISION,
         )  # fmt: skip
         value = load_rows(
-            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, IS_WIDE,
+            v_rows, k_begin + first_key, local_k, there, v_stride_s, v_stride_d, SIZE, OFFSETS,
             PRECISION,
         )  # fmt: skip
         _, grad_logits = weights_and_grad_logits(
@@ -144,11 +144,11 @@ def attention_grad_query_kernel(
             bias_base, offset(k_begin + first_key, bias_stride_k), local_q[:, None],
             local_k[None, :], i[:, None], j[None, :], scale, exponent_scale, q_length, k_length,
             shift, left, right, bias_stride_q, bias_stride_k, HAS_LEFT, HAS_RIGHT, HAS_BIAS,
-            SCALES_FIRST, IS_WIDE, PRECISION,
+            SCALES_FIRST, OFFSETS, PRECISION,
         )  # fmt: skip
         sums = add_mixed_rows(sums, grad_logits, key, PRECISION)
     sums = scale_rows(sums, scale)
     grad_q_base = grad_q + offset(batch, grad_q_stride_b) + offset(head, grad_q_stride_h)
     store_rows(
-        grad_q_base, sums, q_begin + first_query, local_q, inside, grad_q_stride_s, SIZE, IS_WIDE,
+        grad_q_base, sums, q_begin + first_query, local_q, inside, grad_q_stride_s, SIZE, OFFSETS,
     )  # fmt: skip

@@ -24,7 +24,7 @@ def attention_logits(
     bias_stride_k,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Logits of a tile of pairs, visible or not; without SCALES_FIRST they are not scaled yet.
@@ -48,15 +48,15 @@ def attention_logits(
         bias_stride_k: from the bias of a key to that of the next.
         HAS_BIAS: variant.
         SCALES_FIRST: variant.
-        IS_WIDE: see `load_rows`.
+        OFFSETS: see `load_rows`.
         PRECISION: of the products.
     """
     logits = rows_by_rows(rows, columns, PRECISION)
     if SCALES_FIRST:
         logits *= scale
     if HAS_BIAS:
-        offsets = tile_offset(local_i, bias_stride_q, IS_WIDE)
-        offsets = offsets + tile_offset(local_j, bias_stride_k, IS_WIDE)
+        offsets = tile_offset(local_i, bias_stride_q, OFFSETS == "wide")
+        offsets = offsets + tile_offset(local_j, bias_stride_k, OFFSETS == "wide")
         pairs = (i < q_length) & (j < k_length)
         logits += tl.load(bias_base + bias_offset + offsets, mask=pairs, other=0.0).to(tl.float32)
     return logits
@@ -98,7 +98,7 @@ def weights_and_grad_logits(
     HAS_RIGHT: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     SCALES_FIRST: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Weights of a tile of pairs, and the gradients of its logits; 0 where not visible.
@@ -113,7 +113,7 @@ def weights_and_grad_logits(
     """
     logits = attention_logits(
         rows, columns, bias_base, bias_offset, local_i, local_j, i, j, scale, q_length, k_length,
-        bias_stride_q, bias_stride_k, HAS_BIAS, SCALES_FIRST, IS_WIDE, PRECISION,
+        bias_stride_q, bias_stride_k, HAS_BIAS, SCALES_FIRST, OFFSETS, PRECISION,
     )  # fmt: skip
     visible = visible_pairs(i, j, q_length, k_length, shift, left, right, HAS_LEFT, HAS_RIGHT)
     weights = tl.where(visible, tl.exp2((logits - largest) * exponent_scale - log_total), 0.0)

@@ -56,7 +56,7 @@ def load_rows(
     row_stride,
     column_stride,
     SIZE: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    OFFSETS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Rows of a head as operands of products, 0 where ``inside`` is False.
@@ -69,7 +69,7 @@ def load_rows(
         row_stride: from a row to the next.
         column_stride: from a column to the next.
         SIZE: of the head.
-        IS_WIDE: whether the offsets in a tile need 64 bits.
+        OFFSETS: what is known of strides, see `dualwave.kernels.attention.planning`.
         PRECISION: of the products; operands of more than 16 bits are float32, those of the
             interpreter as well.
     """
@@ -78,16 +78,33 @@ def load_rows(
         tiles = (_as_operand(tl.reshape(tile, (local.shape[0], SIZE)), PRECISION),)
     else:
         base = source[0] + offset(first, row_stride)
-        row_offsets = tile_offset(local, row_stride, IS_WIDE)
+        row_offsets = tile_offset(local, row_stride, OFFSETS == "wide")
+        if OFFSETS == "aligned":
+            base = tl.multiple_of(base, 16)
+            row_offsets = tl.multiple_of(row_offsets, 8)
         tiles = ()
         for index in tl.static_range(piece_count(SIZE)):
             columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
-            column_offsets = tile_offset(columns, column_stride, IS_WIDE)
+            column_offsets = tile_offset(columns, column_stride, OFFSETS == "wide")
             offsets = row_offsets[:, None] + column_offsets[None, :]
-            mask = inside[:, None] & (columns < SIZE)[None, :]
+            mask = _existing(inside, columns, SIZE, index)
             tile = tl.load(base + offsets, mask=mask, other=0.0)
             tiles = tiles + (_as_operand(tile, PRECISION),)
     return tiles
+
+
+@triton.constexpr_function
+def _is_full(SIZE, index):
+    return SIZE % 16 == 0 or index < piece_count(SIZE) - 1
+
+
+@triton.jit
+def _existing(inside, columns, SIZE: tl.constexpr, index: tl.constexpr):
+    """Which elements of a piece are there; only the last piece may be padded."""
+    if _is_full(SIZE, index):
+        return inside[:, None]
+    else:
+        return inside[:, None] & (columns < SIZE)[None, :]
 
 
 @triton.jit
@@ -103,15 +120,18 @@ def _as_operand(tile, PRECISION: tl.constexpr):
 
 @triton.jit
 def store_rows(
-    base, tiles, first, local, inside, row_stride, SIZE: tl.constexpr, IS_WIDE: tl.constexpr
+    base, tiles, first, local, inside, row_stride, SIZE: tl.constexpr, OFFSETS: tl.constexpr
 ):
     """Write rows of a head whose columns are adjacent, in the dtype of ``base``."""
     base += offset(first, row_stride)
-    row_offsets = tile_offset(local, row_stride, IS_WIDE)
+    row_offsets = tile_offset(local, row_stride, OFFSETS == "wide")
+    if OFFSETS == "aligned":
+        base = tl.multiple_of(base, 16)
+        row_offsets = tl.multiple_of(row_offsets, 8)
     for index in tl.static_range(piece_count(SIZE)):
         columns = piece_start(SIZE, index) + tl.arange(0, piece_size(SIZE, index))
         pointers = base + (row_offsets[:, None] + columns[None, :])
-        mask = inside[:, None] & (columns < SIZE)[None, :]
+        mask = _existing(inside, columns, SIZE, index)
         tl.store(pointers, tiles[index].to(base.dtype.element_ty), mask=mask)
 
 
