@@ -6,12 +6,16 @@ from pathlib import Path
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_the_example_runs_after_the_demo(finished_demo):
+def test_the_examples_run_after_the_demo(finished_demo):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
-    assert len(blocks) == 1
+    assert len(blocks) == 3
     printed = io.StringIO()
+    names = {"__name__": "readme"}
     with contextlib.chdir(finished_demo.home), contextlib.redirect_stdout(printed):
-        exec(compile(blocks[0], str(README), "exec"), {"__name__": "readme"})
+        for block in blocks:
+            exec(compile(block, str(README), "exec"), names)
+    assert names["whole"].shape == names["out"].shape
+    assert names["model"].config._attn_implementation == "dualwave"
     first, second = printed.getvalue().splitlines()
     assert 0 < float(first.split(" AP ")[1]) <= 1
     assert second == "4 torch.Size([4, 4])"

@@ -207,8 +207,8 @@ def assert_within_budget(
     size. eps is that of the result's dtype, or 2^-10 if that is more and ``rounded_products`` (tf32
     or fp16 operands of float32 features, 11 significant bits); in float64, where plain PyTorch is
     the exact answer itself, all of it is 1e-12. The mean loss of blocks with merged LSEs is a
-    difference from those, which are rounded to their own size: it is as large as they are. A softmax loss's gradient for the bias must be
-    exactly 0 where every row has its label.
+    difference from those, which are rounded to their own size: it is as large as they are. A
+    softmax loss's gradient for the bias must be exactly 0 where every row has its label.
     """
     exact, of_plain = exact_results(problem), plain_errors(problem, dtype)
     sizes = sizes_of(exact, problem)
