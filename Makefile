@@ -4,6 +4,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A process for each processor, each with one thread: most tests compute with one anyway.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # The tested Python is 3.11. It is run, not looked up: a version manager's shim may lead nowhere.
 ifndef PYTHON
@@ -39,10 +41,10 @@ demo: setup
 	$(BIN)/dualwave demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: setup
-	$(BIN)/python -m pytest -m ''
+	$(PYTEST) -m ''
 
 # The kernels with the oldest Triton that pyproject.toml allows and with the newest release, each
 # beside the same torch: only Triton is installed, into a folder that goes before the others.
@@ -56,7 +58,7 @@ test-triton-oldest test-triton-newest: test-triton-%: setup
 	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/python -c \
 	    'import triton; print("Triton", triton.__version__, "from", triton.__path__[0])'
 	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/dualwave bench compile
-	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(BIN)/python -m pytest tests/kernels
+	PYTHONPATH=$(CURDIR)/$(VENV)/triton-$* $(PYTEST) tests/kernels
 
 check: setup
 	$(BIN)/ruff check .

@@ -114,7 +114,8 @@ def test_peak_memory_grows_with_the_batch_and_not_with_its_square(kind: str) -> 
         return memory.peak_extra_bytes(partial(on_cpu._prepare, case, side, "forward+backward"))
 
     ours = [peak(batch, "ours") for batch in (2048, 4096, 8192)]
-    # Two or three chunks of logits of a fixed size, and what grows with the batch.
-    assert ours[2] < 1.5 * ours[0] + 8 * 8192 * 64 * 4
+    # A few chunks of logits of a fixed size, and what grows with the batch: at most 4 times, where
+    # the square grows 16 times.
+    assert ours[2] < 4 * ours[0]
     assert ours[2] < 128 * 2**20
     assert peak(8192, "open_clip") > 2 * 8192 * 8192 * 4 > 4 * ours[2]
