@@ -41,7 +41,8 @@ _VARIANTS = (
 )
 _SIZES = (64, 72, 80, 96, 128, 256)
 _VARIED_SIZES = (64, 128)
-_MORE_SIZES = (1, 8, 16, 32, 48, 112, 160, 192, 240)
+_MORE_SIZES = (1, 8, 16, 32, 48, 72, 80, 96, 112, 160, 192, 240, 256)
+_SIZES_IN_FLOAT32 = (64, 80, 128, 256)
 _BATCH, _LENGTH, _HEADS = 4, 4096, 16
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ROUNDED_PRECISIONS = ("bf16", "fp16", "tf32")
@@ -54,20 +55,22 @@ def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
 
     Args:
         target: what to plan for.
-        full: more head sizes, every variant at every size, and all dtypes and precisions.
+        full: more head sizes, alone and with all variants together, and all precisions.
     """
     for size in _SIZES:
         for variant in _VARIANTS if size in _VARIED_SIZES else (_PLAIN,):
             yield from _cases(size, variant, "bf16", target)
     if not full:
         return
-    for precision in ("bf16", "fp16", "tf32", "tf32x3", "ieee"):
-        if target.backend == "hip" and precision == "tf32x3":
-            continue
-        for size, variant in product((*_SIZES, *_MORE_SIZES), (_VARIANTS[0], _VARIANTS[-1])):
+    ends = (_VARIANTS[0], _VARIANTS[-1])
+    calls = [
+        *product(_MORE_SIZES, ends, ("bf16",)),
+        *product(_VARIED_SIZES, ends, ("fp16", "tf32x3", "ieee")),
+        *product(_SIZES_IN_FLOAT32, ends, ("tf32",)),
+    ]
+    for size, variant, precision in calls:
+        if target.backend == "cuda" or precision != "tf32x3":
             yield from _cases(size, variant, precision, target)
-    for size, variant in product(_SIZES, _VARIANTS):
-        yield from _cases(size, variant, "fp16", target)
 
 
 def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iterator[CompileCase]:
