@@ -13,7 +13,7 @@ from dualwave.kernels.attention.plans import Call, Visibility
 from dualwave.kernels.choices import resolve_precision
 from dualwave.kernels.targets import SM_90
 
-from .oracle import exact_results, make_problem, plain_results
+from .oracle import assert_within_budget, exact_results, make_problem, plain_results
 from .triton_runs import attend, check, run, tiles_of
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -199,6 +199,18 @@ def test_a_bias_of_another_dtype(bias_dtype: torch.dtype) -> None:
     assert torch.equal(out, expected)
     assert bias.grad.dtype == bias_dtype
     assert torch.equal(bias.grad, same.grad.to(bias_dtype))
+
+
+@pytest.mark.parametrize(
+    "options", [{"causal": True}, {"window": (5, 2)}, {"bias_shape": (1, 2, 21, 19)}]
+)
+def test_tf32_emulated_stays_within_its_own_bound(options: dict[str, Any]) -> None:
+    """The kernels round tf32's operands themselves, so that the interpreter emulates the units."""
+    problem = make_problem(21, 19, size=24, dtype=torch.float32, **options)
+    results = run(problem, torch.float32, precision="tf32")
+    assert_within_budget(results, problem, torch.float32, rounded_products=True)
+    with pytest.raises(AssertionError, match="over the budget"):  # else the bound would say nothing
+        assert_within_budget(results, problem, torch.float32)
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32x3"])
