@@ -18,6 +18,7 @@ from dualwave.kernels.choices import (
 )
 
 _LARGEST_HEAD_SIZE = 256
+_LARGEST_POSITION = 2**61
 Window = tuple[int | None, int | None]
 
 
@@ -129,6 +130,14 @@ def blockwise_attention(
     cu_seqlens_q, cu_seqlens_k = _check_packing(q, cu_seqlens_q, cu_seqlens_k)
     if cu_seqlens_q is None and (max_seqlen_q, max_seqlen_k) != (None, None):
         raise ValueError("max_seqlen_q and max_seqlen_k need cu_seqlens_q and cu_seqlens_k.")
+    for name, number in (
+        ("max_seqlen_q", max_seqlen_q),
+        ("max_seqlen_k", max_seqlen_k),
+        ("q_offset", q_offset),
+        ("k_offset", k_offset),
+    ):
+        if number is not None:
+            _check_integer(name, number)
     options = (
         max_seqlen_q,
         max_seqlen_k,
@@ -163,6 +172,16 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
     check_same_device("v", v, "q", q)
 
 
+def _check_integer(name: str, value: object) -> None:
+    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer or None, not {value!r}.")
+    if not -_LARGEST_POSITION <= value <= _LARGEST_POSITION:
+        raise ValueError(
+            f"{name} must be between -2**61 and 2**61, so that differences of positions fit into "
+            f"64 bits, not {value}."
+        )
+
+
 def _bounds(causal: bool, window: Window | None) -> Window:
     """The two bounds of what is visible, causal included."""
     if window is None:
@@ -174,7 +193,10 @@ def _bounds(causal: bool, window: Window | None) -> Window:
             f"window must be (left, right), each a number of keys or None, not {window!r}."
         )
     for bound in (left, right):
-        if bound is not None and bound < 0:
+        if bound is None:
+            continue
+        _check_integer("window's bound", bound)
+        if bound < 0:
             raise ValueError(
                 f"window bounds must not be negative, but window is {window!r}: "
                 "None stands for no bound."

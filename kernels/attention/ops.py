@@ -76,7 +76,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Te
     if options[-1] == "torch":
         from dualwave.kernels.attention.pytorch import attention_forward_pytorch
 
-        return attention_forward_pytorch(call)
+        with torch.autocast(q.device.type, enabled=False):
+            return attention_forward_pytorch(call)
     from dualwave.kernels.attention.planning import plan_forward
 
     with torch.cuda.device_of(q):
@@ -95,7 +96,8 @@ def _backward(
     if arguments[-1] == "torch":
         from dualwave.kernels.attention.pytorch import attention_backward_pytorch
 
-        grads = attention_backward_pytorch(call, *results)
+        with torch.autocast(call.q.device.type, enabled=False):
+            grads = attention_backward_pytorch(call, *results)
     else:
         from dualwave.kernels.attention.planning import plan_backward
 

@@ -72,7 +72,7 @@ def attention_backward_pytorch(
         )
     operands = [fused.q, fused.k, fused.v]
     lse = normalisers.sum(dim=0)
-    out, grad_out = (t.transpose(1, 2).to(fused.q.dtype) for t in (out, grad_out))
+    out, grad_out = (_operand(tensor, fused.q.dtype) for tensor in (out, grad_out))
     if grad_lse is not None:
         # One more column: with out = -1 and grad_out = grad_lse in it, the operator's
         # sum(out * grad_out) becomes delta - grad_lse, and nothing else changes.
@@ -115,14 +115,21 @@ def _as_fused(call: Call) -> _Fused | None:
     is_causal = not reaches_last and visibility.right is not None and visibility.right + shift == 0
     if not reaches_first or not (reaches_last or (is_causal and queries == keys)):
         return None
-    if bias is not None and is_causal:
-        return None  # the operator adds the mask, but a causal call must not have one
+    if is_causal and (bias is not None or call.scale <= 0):
+        # The operator takes no mask beside causal, and scales after hiding: 0 * -inf is NaN.
+        return None
     # 16-bit results are rounded by the operator, partial ones must not be.
     dtype = torch.float32 if call.out_dtype != call.q.dtype else call.q.dtype
     group = call.q.shape[2] // call.k.shape[2]
-    q, k, v = (t.transpose(1, 2).to(dtype) for t in (call.q, call.k, call.v))
+    q, k, v = (_operand(tensor, dtype) for tensor in (call.q, call.k, call.v))
     if group > 1:
         k, v = (t.repeat_interleave(group, dim=1) for t in (k, v))
     if bias is not None and bias.dtype != torch.float64:
         bias = bias.float()
     return _Fused(q, k, v, bias, is_causal)
+
+
+def _operand(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, H, S, D) of (B, S, H, D), its last dimension contiguous: the operator assumes that."""
+    operand = tensor.transpose(1, 2).to(dtype)
+    return operand if operand.stride(-1) == 1 else operand.contiguous()

@@ -118,6 +118,52 @@ def test_strided_inputs_and_gradients(name: str) -> None:
     torch.testing.assert_close(summed, ones, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["plain", "causal", "window"])
+def test_inputs_and_gradients_that_are_not_contiguous_along_a_head(
+    name: str, dtype: torch.dtype
+) -> None:
+    """torch's fused operator reads beyond the end of such tensors."""
+    problem = make_problem(16, 16, size=40, dtype=dtype, **OPTIONS[name])
+    leaves = [t.to(dtype).requires_grad_() for t in (problem.q, problem.k, problem.v)]
+    grad_out = problem.grad_out.to(dtype)
+
+    def results(*tensors, grad_out):
+        out = blockwise_attention(*tensors, **problem.options)
+        return out, *torch.autograd.grad(out, leaves, grad_out)
+
+    def moved(tensor):
+        return tensor.transpose(1, 3).contiguous().transpose(1, 3)
+
+    def spread(tensor):
+        return torch.stack([tensor, torch.full_like(tensor, torch.nan)], dim=-1)[..., 0]
+
+    expected = results(*leaves, grad_out=grad_out)
+    for change in (moved, spread):
+        found = results(*(change(leaf) for leaf in leaves), grad_out=change(grad_out))
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+@pytest.mark.parametrize("name", ["plain", "causal", "window"])
+def test_a_scale_that_is_not_positive(name: str, scale: float) -> None:
+    check(make_problem(7, 7, scale=scale, **OPTIONS[name]))
+
+
+@pytest.mark.parametrize("name", ["plain", "window"])
+def test_autocast_does_not_reach_the_products(name: str) -> None:
+    problem = make_problem(17, 17, size=16, dtype=torch.bfloat16, **OPTIONS[name])
+    inputs = [t.bfloat16().requires_grad_() for t in (problem.q, problem.k, problem.v)]
+    results = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            out = blockwise_attention(*inputs, partial_dtype=torch.float32, **problem.options)
+            results.append((out, *torch.autograd.grad(out, inputs, problem.grad_out.float())))
+    for inside, outside in zip(*results, strict=True):
+        torch.testing.assert_close(inside, outside, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_partial_results_are_not_rounded(dtype: torch.dtype) -> None:
     problem = make_problem(9, 9, size=16, dtype=dtype)
@@ -170,6 +216,10 @@ def test_the_definition_of_visible() -> None:
         ({"k": torch.zeros(2, 5, 2, 8).half()}, "must have one dtype"),
         ({"window": 3}, r"window must be \(left, right\)"),
         ({"window": (-1, 0)}, "must not be negative"),
+        ({"window": (1.5, 0)}, "window's bound must be an integer or None, not 1.5"),
+        ({"window": (0, 2**63 - 1)}, "between -2\\*\\*61 and 2\\*\\*61"),
+        ({"q_offset": 1.5}, "q_offset must be an integer or None"),
+        ({"k_offset": -(2**63)}, "between -2\\*\\*61 and 2\\*\\*61"),
         ({"bias": torch.zeros(3, 1, 5, 5)}, "broadcastable"),
         ({"bias": torch.zeros(5, 5, dtype=torch.bool)}, "floating-point"),
         ({"cu_seqlens_q": torch.tensor([0, 5])}, "given together"),
