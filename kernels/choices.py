@@ -8,6 +8,8 @@ from torch import Tensor
 
 Precision = Literal["ieee", "tf32x3", "tf32", "fp16"]
 Implementation = Literal["triton", "torch"]
+STRICT_PRECISIONS = ("tf32x3", "ieee")
+"""Those that keep all bits of float32 operands."""
 
 
 def choose_implementation(x: Tensor, implementation: str | None) -> str:

@@ -5,6 +5,7 @@ from itertools import product
 
 import torch
 
+from dualwave.kernels.choices import STRICT_PRECISIONS
 from dualwave.kernels.compile_gate_judgement import CompileCase
 from dualwave.kernels.contrastive.planning import plan_backward, plan_forward
 from dualwave.kernels.contrastive.plans import Call, Kind
@@ -62,7 +63,7 @@ def _cases(size: int, kind: Kind, precision: str, target: Target) -> Iterator[Co
             yield CompileCase(
                 f"D={size} {precision} {direction}, {kind}",
                 launch,
-                _STRICT_SPILL_CEILING if precision in ("tf32x3", "ieee") else 0,
+                _STRICT_SPILL_CEILING if precision in STRICT_PRECISIONS else 0,
                 needs_tensor_cores=_has_products(launch) and target.multiplies_in_units(precision),
             )
 

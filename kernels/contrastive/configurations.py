@@ -7,6 +7,7 @@ computes all logits again.
 
 from dataclasses import dataclass, replace
 
+from dualwave.kernels.choices import STRICT_PRECISIONS
 from dualwave.kernels.device_functions import is_of_16_bits
 from dualwave.kernels.targets import GFX942, SM_80, SM_90, SM_100, Target
 
@@ -51,6 +52,8 @@ _BACKWARD_OF_16_BITS = {
     SM_100: Configuration(64, 64, 64, 512, 8, 3),
     GFX942: Configuration(64, 64, 64, 512, 8, 3),
 }
+_NARROW_BACKWARD_OF_16_BITS = dict.fromkeys((SM_100, GFX942), Configuration(64, 32, 64, 64, 8, 3))
+"""Where features of at most 64 places spill in the tiles of wide ones."""
 _BACKWARD_OF_32_BITS = {
     SM_80: Configuration(64, 64, 32, 256, 8, 2),
     SM_90: Configuration(64, 64, 64, 256, 8, 3),
@@ -59,15 +62,29 @@ _BACKWARD_OF_32_BITS = {
 }
 
 
+_STRICT_FORWARD = {SM_100: Configuration(128, 128, 32, 0, 8, 2)}
+"""Where tf32x3 and ieee, whose products take more registers, need others."""
+_STRICT_BACKWARD = {
+    SM_80: Configuration(64, 64, 32, 128, 8, 2),
+    SM_100: Configuration(64, 64, 32, 128, 8, 1),
+}
+
+
 def forward_configuration(size: int, precision: str, target: Target) -> Configuration:
     """For features of ``size`` places."""
     table = _FORWARD_OF_16_BITS if is_of_16_bits(precision) else _FORWARD_OF_32_BITS
+    if precision in STRICT_PRECISIONS:
+        table = table | _STRICT_FORWARD
     return _narrowed(table[target], size)
 
 
 def backward_configuration(size: int, precision: str, target: Target) -> Configuration:
     """For features of ``size`` places."""
     table = _BACKWARD_OF_16_BITS if is_of_16_bits(precision) else _BACKWARD_OF_32_BITS
+    if precision in STRICT_PRECISIONS:
+        table = table | _STRICT_BACKWARD
+    elif is_of_16_bits(precision) and size <= 64:
+        table = table | _NARROW_BACKWARD_OF_16_BITS
     return _narrowed(table[target], size)
 
 
