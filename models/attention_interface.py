@@ -17,7 +17,11 @@ NAME = "dualwave"
 
 
 def register_attention() -> str:
-    """Make ``attn_implementation="dualwave"`` available to every transformers model.
+    """Make ``attn_implementation="dualwave"`` available to transformers models.
+
+    Those that go through transformers' attention interface, which most do. The others (Bloom and
+    MPT, for example) attend with code of their own that takes no notice of the name, but get masks
+    that are made for it: leave them ``"eager"``.
 
     Rows that see no key, such as padded queries before the first token, give 0, where ``"eager"``
     gives a mean of what is hidden from them. Calling it again changes nothing.
