@@ -232,6 +232,10 @@ def _check_packing(
             f"packed sequences lie in one row, so q must be (1, Sq, Hq, D), not {tuple(q.shape)}."
         )
     for name, cu_seqlens in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if not isinstance(cu_seqlens, Tensor):
+            raise ValueError(
+                f"{name} must be a tensor, not {type(cu_seqlens).__name__}: torch.tensor makes one."
+            )
         is_integer = cu_seqlens.dtype in (torch.int32, torch.int64)
         if not is_integer or cu_seqlens.ndim != 1 or len(cu_seqlens) < 1:
             raise ValueError(

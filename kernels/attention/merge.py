@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dualwave.kernels.arguments import check_floating_point, check_same_device
+
 
 def merge_attention(outs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The attention over all keys, from attentions over parts of them.
@@ -35,6 +37,15 @@ def merge_attention(outs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Ten
             f"{len(outs)}."
         )
     for out, lse in zip(outs, lses, strict=True):
+        check_floating_point("each out", out)
+        check_floating_point("each lse", lse)
+        check_same_device("an out", out, "the first", outs[0])
+        check_same_device("an lse", lse, "its out", out)
+        if out.dtype != outs[0].dtype:
+            raise ValueError(
+                f"all outs must have one dtype, not {outs[0].dtype} and {out.dtype}: convert them "
+                "to the wider one."
+            )
         batch, queries, heads, _ = out.shape if out.ndim == 4 else (-1, -1, -1, -1)
         if out.shape != outs[0].shape or tuple(lse.shape) != (batch, heads, queries):
             raise ValueError(

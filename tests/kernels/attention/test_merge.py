@@ -109,8 +109,15 @@ def test_gradcheck() -> None:
         ([torch.zeros(1, 2, 3, 4)], []),
         ([torch.zeros(1, 2, 3, 4)], [torch.zeros(1, 2, 3)]),
         ([torch.zeros(2, 3, 4)], [torch.zeros(1, 3, 2)]),
+        ([[1.0]], [[1.0]]),
+        (
+            [torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4).half()],
+            [torch.zeros(1, 3, 2), torch.zeros(1, 3, 2)],
+        ),
+        ([torch.zeros(1, 2, 3, 4)], [torch.zeros(1, 3, 2, device="meta")]),
     ],
 )
 def test_bad_input_is_one_sentence(outs: list[Tensor], lses: list[Tensor]) -> None:
-    with pytest.raises(ValueError, match=r"merge_attention needs|each part must be"):
+    message = "merge_attention needs|each part must be|must be a tensor|have one dtype|move one to"
+    with pytest.raises(ValueError, match=message):
         merge_attention(outs, lses)

@@ -223,6 +223,11 @@ def test_the_definition_of_visible() -> None:
         ({"bias": torch.zeros(3, 1, 5, 5)}, "broadcastable"),
         ({"bias": torch.zeros(5, 5, dtype=torch.bool)}, "floating-point"),
         ({"cu_seqlens_q": torch.tensor([0, 5])}, "given together"),
+        (
+            {"q": torch.zeros(1, 5, 2, 8), "k": torch.zeros(1, 5, 2, 8)}
+            | {"v": torch.zeros(1, 5, 2, 8), "cu_seqlens_q": [0, 5], "cu_seqlens_k": [0, 5]},
+            "cu_seqlens_q must be a tensor, not list",
+        ),
         ({"max_seqlen_q": 5}, "need cu_seqlens_q"),
         ({"partial_dtype": torch.float16}, "partial_dtype must be torch.float32"),
         ({"precision": "tf32"}, "not available in the PyTorch form"),
