@@ -3,7 +3,10 @@
 from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
+
+_LARGEST_POSITION = 2**61
 
 
 def check_floating_point(name: str, value: object) -> None:
@@ -25,6 +28,17 @@ def check_same_device(name: str, tensor: Tensor, other_name: str, other: Tensor)
         raise ValueError(
             f"{name} is on {tensor.device} and {other_name} on {other.device}: move one to the "
             "other."
+        )
+
+
+def check_position(name: str, value: object) -> None:
+    """Raise ValueError unless ``value`` is an integer whose differences fit into 64 bits."""
+    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
+        raise ValueError(f"{name} must be an integer, not {value!r}.")
+    if not -_LARGEST_POSITION <= value <= _LARGEST_POSITION:
+        raise ValueError(
+            f"{name} must be between -2**61 and 2**61, so that differences of positions fit into "
+            f"64 bits, not {value}."
         )
 
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from dualwave.kernels.arguments import (
     check_floating_point,
+    check_position,
     check_same_device,
     check_scalar,
     with_all_dimensions,
@@ -18,7 +19,6 @@ from dualwave.kernels.choices import (
 )
 
 _LARGEST_HEAD_SIZE = 256
-_LARGEST_POSITION = 2**61
 Window = tuple[int | None, int | None]
 
 
@@ -137,7 +137,7 @@ def blockwise_attention(
         ("k_offset", k_offset),
     ):
         if number is not None:
-            _check_integer(name, number)
+            check_position(name, number)
     options = (
         max_seqlen_q,
         max_seqlen_k,
@@ -172,16 +172,6 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
     check_same_device("v", v, "q", q)
 
 
-def _check_integer(name: str, value: object) -> None:
-    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
-        raise ValueError(f"{name} must be an integer or None, not {value!r}.")
-    if not -_LARGEST_POSITION <= value <= _LARGEST_POSITION:
-        raise ValueError(
-            f"{name} must be between -2**61 and 2**61, so that differences of positions fit into "
-            f"64 bits, not {value}."
-        )
-
-
 def _bounds(causal: bool, window: Window | None) -> Window:
     """The two bounds of what is visible, causal included."""
     if window is None:
@@ -195,7 +185,7 @@ def _bounds(causal: bool, window: Window | None) -> Window:
     for bound in (left, right):
         if bound is None:
             continue
-        _check_integer("window's bound", bound)
+        check_position("window's bound", bound)
         if bound < 0:
             raise ValueError(
                 f"window bounds must not be negative, but window is {window!r}: "

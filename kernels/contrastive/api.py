@@ -5,7 +5,12 @@ from typing import Literal, get_args, overload
 import torch
 from torch import Tensor
 
-from dualwave.kernels.arguments import check_floating_point, check_same_device, check_scalar
+from dualwave.kernels.arguments import (
+    check_floating_point,
+    check_position,
+    check_same_device,
+    check_scalar,
+)
 from dualwave.kernels.choices import (
     Implementation,
     Precision,
@@ -139,6 +144,7 @@ def contrastive_loss(
             f"precision={precision!r} is for float32 inputs: {image.dtype} is multiplied as it is, "
             "so leave it None."
         )
+    check_position("label_offset", label_offset)
     _check_block(image, text, kind, label_offset, return_lse, lse)
     given = (None, None) if lse is None else _as_normalisers(lse, image, text)
     total, *normalisers = ContrastiveLoss.apply(
@@ -197,7 +203,13 @@ def _scalar(name: str, value: float | Tensor, image: Tensor) -> Tensor:
 
 
 def _as_normalisers(lse: Lse, image: Tensor, text: Tensor) -> Normalisers:
+    if not isinstance(lse, tuple | list) or len(lse) != 2:
+        raise ValueError(
+            "lse must be that of the rows and that of the columns, as return_lse=True gives them."
+        )
     row_lse, column_lse = lse
+    check_floating_point("lse of the rows", row_lse)
+    check_floating_point("lse of the columns", column_lse)
     if row_lse.shape != image.shape[:1] or column_lse.shape != text.shape[:1]:
         raise ValueError(
             f"lse must be that of the rows ({len(image)},) and that of the columns ({len(text)},), "
