@@ -46,13 +46,11 @@ _MORE_SIZES = (1, 8, 16, 32, 48, 72, 80, 96, 112, 160, 192, 240, 256)
 _SIZES_IN_FLOAT32 = (64, 80, 128, 256)
 _BATCH, _LENGTH, _HEADS = 4, 4096, 16
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_FLOAT32_SPILL_CEILING = 4096
-"""Bytes that float32, which the full set alone compiles, may spill: up to 3508 were seen."""
-_BIASED_SPLIT_SPILL_CEILING = 512
-"""Likewise, in 16 bits, heads from 65 to 128 in several pieces with a bias: 372 at 112 on sm_80."""
-_LARGE_SPLIT_SPILL_CEILING = 16384
+_FLOAT32_SPILL_CEILING = 2048
+"""Bytes that float32, which the full set alone compiles, may spill."""
+_SPLIT_SPILL_CEILING = 16384
 """Likewise heads above 128 in several pieces: 13 kB at 240 on sm_80, whose products take all of a
-row from registers, 404 bytes elsewhere; and in tf32x3 and ieee all above 128."""
+row from registers, 404 bytes elsewhere."""
 
 
 def compile_cases(target: Target, full: bool) -> Iterator[CompileCase]:
@@ -109,19 +107,15 @@ def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iter
             yield CompileCase(
                 f"D={size} {precision} {direction}, {variant.name}",
                 launch,
-                _spill_ceiling(size, variant, precision),
+                _spill_ceiling(size, precision),
                 needs_tensor_cores=_has_products(launch) and target.multiplies_in_units(precision),
             )
 
 
-def _spill_ceiling(size: int, variant: _Variant, precision: str) -> int:
-    padded = max(16, size)
-    is_split = padded & (padded - 1) != 0
-    if size > 128 and (is_split or precision in STRICT_PRECISIONS):
-        return _LARGE_SPLIT_SPILL_CEILING
-    if precision not in _DTYPES:
-        return _FLOAT32_SPILL_CEILING
-    return _BIASED_SPLIT_SPILL_CEILING if size > 64 and is_split and variant.has_bias else 0
+def _spill_ceiling(size: int, precision: str) -> int:
+    if size > 128 and size not in _SIZES:
+        return _SPLIT_SPILL_CEILING
+    return 0 if precision in _DTYPES else _FLOAT32_SPILL_CEILING
 
 
 def _has_products(launch: Launch) -> bool:
