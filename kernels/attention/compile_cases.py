@@ -48,6 +48,8 @@ _BATCH, _LENGTH, _HEADS = 4, 4096, 16
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _FLOAT32_SPILL_CEILING = 2048
 """Bytes that float32, which the full set alone compiles, may spill."""
+_STRICT_SPILL_CEILINGS = {80: 4096, 256: 16384}
+"""Likewise heads of these sizes in tf32x3 and ieee: 3508 and 12340 were seen."""
 _SPLIT_SPILL_CEILING = 16384
 """Likewise heads above 128 in several pieces: 13 kB at 240 on sm_80, whose products take all of a
 row from registers, 404 bytes elsewhere."""
@@ -115,6 +117,8 @@ def _cases(size: int, variant: _Variant, precision: str, target: Target) -> Iter
 def _spill_ceiling(size: int, precision: str) -> int:
     if size > 128 and size not in _SIZES:
         return _SPLIT_SPILL_CEILING
+    if precision in STRICT_PRECISIONS:
+        return _STRICT_SPILL_CEILINGS.get(size, _FLOAT32_SPILL_CEILING)
     return 0 if precision in _DTYPES else _FLOAT32_SPILL_CEILING
 
 

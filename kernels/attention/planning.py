@@ -18,6 +18,7 @@ from dualwave.kernels.attention.triton_kernels.grad_query import attention_grad_
 from dualwave.kernels.attention.triton_kernels.row_sums import attention_row_sums_kernel
 from dualwave.kernels.launch import Launch
 
+_LARGEST_DESCRIBED_FLOAT32_SIZE = 64
 _ROWS_OF_SUMS = 64
 _LOG2_E = math.log2(math.e)
 
@@ -178,8 +179,12 @@ def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[s
     rows = {"q": tile.block_q, "k": tile.block_k, "v": tile.block_k, "grad_out": tile.block_q}
     if grad_out is not None:
         sources["grad_out"] = grad_out
-    # Rows of a packed sequence end where the next one's begin, which a descriptor does not know.
-    described = None if packing is not None else descriptors_of(sources, rows, call.target)
+    # Rows of a packed sequence end where the next one's begin, which a descriptor does not know. In
+    # float32, whose products and not loads take the time, large heads spill with descriptors.
+    spills = call.q.dtype.itemsize > 2 and call.q.shape[3] > _LARGEST_DESCRIBED_FLOAT32_SIZE
+    described = None
+    if packing is None and not spills:
+        described = descriptors_of(sources, rows, call.target)
     bias_strides = _strides("bias", bias, "bhqk")
     if bias is not None:
         for dimension, name in enumerate("bh"):
