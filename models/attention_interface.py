@@ -1,4 +1,4 @@
-"""Blockwise attention as an attention implementation of transformers, for any of its models.
+"""Blockwise attention as an attention implementation of transformers.
 
 Transformers keeps two registries by name: functions that attend, and functions that make the mask
 that a model hands to every layer. What becomes of a mask: `dualwave.models.attention_masks`.
