@@ -69,6 +69,10 @@ def plan_backward(
     """
     delta = torch.empty(normalisers.shape[1:], dtype=torch.float32, device=call.q.device)
     launches = [_row_sums(call, out, grad_out, grad_lse, delta)]
+    if call.q.dtype.itemsize == 2:
+        # Products take it in 16 bits. Rounded here and not where a tile is loaded, it takes half
+        # the registers and the traffic of a partial result's float32, and no other value.
+        grad_out = grad_out.to(call.q.dtype)
     shared = {"delta": delta, **_normaliser_arguments(normalisers)}
     shared |= _strides("grad_out", grad_out, "bshd")
     is_filled = call.packing is None
