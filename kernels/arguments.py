@@ -15,6 +15,10 @@ def check_floating_point(name: str, value: object) -> None:
         raise ValueError(
             f"{name} must be a tensor, not {type(value).__name__}: torch.as_tensor makes one."
         )
+    if value.layout != torch.strided:
+        raise ValueError(
+            f"{name} must be dense, not {value.layout}: {name}.to_dense() makes it so."
+        )
     if not value.dtype.is_floating_point or value.dtype.itemsize < 2:
         raise ValueError(
             f"{name} must be floating-point of at least 16 bits, not {value.dtype}: convert it "

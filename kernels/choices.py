@@ -12,6 +12,16 @@ STRICT_PRECISIONS = ("tf32x3", "ieee")
 """Those that keep all bits of float32 operands."""
 
 
+def under_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in autocast's dtype where it is on, but for float64, as in torch's operations."""
+    device, dtype = tensors[0].device.type, tensors[0].dtype
+    if not torch.amp.is_autocast_available(device):  # the meta device
+        return tensors
+    if not torch.is_autocast_enabled(device) or dtype == torch.float64:
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+
+
 def choose_implementation(x: Tensor, implementation: str | None) -> str:
     """``"triton"`` or ``"torch"``: what was asked for, or what serves x's device and dtype.
 

@@ -16,6 +16,7 @@ from dualwave.kernels.choices import (
     Precision,
     choose_implementation,
     choose_precision,
+    under_autocast,
 )
 
 _LARGEST_HEAD_SIZE = 256
@@ -68,7 +69,9 @@ def blockwise_attention(
         cu_seqlens_q: several sequences packed in one row (B = 1): (n + 1,) int32 or int64, rising
             from 0; sequence s holds the queries from cu_seqlens_q[s] to before
             cu_seqlens_q[s + 1], and sees only the keys of its own. Empty sequences are allowed.
-            Rows after the last sequence give out = 0.
+            Rows after the last sequence give out = 0. On a GPU with both lengths given, the marks
+            are not read before the kernels run, and so not checked: rows that wrong ones leave out
+            give 0 as well.
         cu_seqlens_k: likewise for keys; needed together with cu_seqlens_q.
         max_seqlen_q: the length of the longest sequence of queries; if None it is read from
             cu_seqlens_q, for which a GPU has to be waited for.
@@ -98,9 +101,7 @@ def blockwise_attention(
     """
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         check_floating_point(name, tensor)
-    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    q, k, v = under_autocast(q, k, v)
     _check_shapes(q, k, v)
     chosen = choose_implementation(q, implementation)
     left, right = _bounds(causal, window)
@@ -174,6 +175,8 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def _bounds(causal: bool, window: Window | None) -> Window:
     """The two bounds of what is visible, causal included."""
+    if not isinstance(causal, bool):
+        raise ValueError(f"causal must be True or False, not {causal!r}.")
     if window is None:
         left, right = None, None
     elif isinstance(window, tuple | list) and len(window) == 2:
@@ -212,7 +215,7 @@ def _canonical_bias(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
 def _check_packing(
     q: Tensor, cu_seqlens_q: Tensor | None, cu_seqlens_k: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Both as int32, or neither."""
+    """Both, or neither."""
     if cu_seqlens_q is None and cu_seqlens_k is None:
         return None, None
     if cu_seqlens_q is None or cu_seqlens_k is None:
@@ -238,4 +241,4 @@ def _check_packing(
             f"cu_seqlens_q and cu_seqlens_k must describe the same number of sequences, "
             f"not {len(cu_seqlens_q) - 1} and {len(cu_seqlens_k) - 1}."
         )
-    return cu_seqlens_q.to(torch.int32), cu_seqlens_k.to(torch.int32)
+    return cu_seqlens_q, cu_seqlens_k

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dualwave.kernels.attention.plans import Call, Packing, Visibility
+from dualwave.kernels.attention.packing import read_packing
+from dualwave.kernels.attention.plans import Call, Visibility
 from dualwave.kernels.choices import resolve_precision
 
 _SHARED_SCHEMA = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, "
-    "int? max_seqlen_q, int? max_seqlen_k, int? left, int? right, int? q_offset, int? k_offset, "
+    "SymInt? max_seqlen_q, SymInt? max_seqlen_k, SymInt? left, SymInt? right, SymInt? q_offset, "
+    "SymInt? k_offset, "
     "float scale, ScalarType out_dtype, str precision, str implementation"
 )
 _library = torch.library.Library("dualwave", "FRAGMENT")
@@ -48,27 +50,23 @@ def canonical_call(
     """The arguments of an operation as one value; lengths that are missing are read here."""
     from dualwave.kernels.targets import SM_90, target_of
 
-    packing = None
-    if cu_seqlens_q is not None and cu_seqlens_k is not None:
-        packing = Packing(
-            cu_seqlens_q,
-            cu_seqlens_k,
-            _longest(cu_seqlens_q) if max_seqlen_q is None else max_seqlen_q,
-            _longest(cu_seqlens_k) if max_seqlen_k is None else max_seqlen_k,
-        )
     offsets = None
     if q_offset is not None or k_offset is not None:
         offsets = (q_offset or 0, k_offset or 0)
+    packing = None
+    if cu_seqlens_q is not None and cu_seqlens_k is not None:
+        packing = read_packing(
+            (cu_seqlens_q, cu_seqlens_k),
+            (max_seqlen_q, max_seqlen_k),
+            offsets,
+            (q.shape[1], k.shape[1]),
+            always_reads=implementation == "torch",
+        )
     target = SM_90 if implementation == "torch" else target_of(q.device)
     of_16_bits = "bf16" if q.dtype == torch.bfloat16 else "fp16"
     resolved = resolve_precision(precision, q, of_16_bits)
     visibility = Visibility(left, right, offsets)
     return Call(q, k, v, bias, packing, visibility, scale, out_dtype, resolved, target)
-
-
-def _longest(cu_seqlens: Tensor) -> int:
-    lengths = cu_seqlens.diff()
-    return int(lengths.max()) if len(lengths) > 0 else 0
 
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:

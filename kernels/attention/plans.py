@@ -14,9 +14,9 @@ class Packing:
     """Several sequences in one row (B = 1).
 
     Attributes:
-        cu_seqlens_q: (n + 1,) int32: sequence s holds the queries whose place in the whole packed
-            row is from cu_seqlens_q[s] to before cu_seqlens_q[s + 1].
-        cu_seqlens_k: (n + 1,) int32, likewise for keys and values.
+        cu_seqlens_q: (n + 1,) int32 or int64: sequence s holds the queries whose place in the whole
+            packed row is from cu_seqlens_q[s] to before cu_seqlens_q[s + 1].
+        cu_seqlens_k: (n + 1,), likewise for keys and values.
         max_seqlen_q: the most queries of one sequence.
         max_seqlen_k: the most keys of one sequence.
     """

@@ -1,10 +1,11 @@
 """Attention in PyTorch operations: torch's own blockwise operator where it is exact, else chunks.
 
 torch's operator for CPUs returns the LSE and takes it back, but it needs at least one key, aligns
-causal at the top left, gives the LSE of a row without visible keys as 0, and has no gradient of
-the LSE or the mask. (Its backward computes weights from the LSE, which is rounded to its own size:
-the gradients of large logits err by eps / 2 * |lse|.) So it serves what it can express (see
-`_as_fused`); windows, packed sequences and biases with gradients are computed in chunks.
+causal at the top left, gives the LSE of a row without visible keys as 0, takes a row of NaN for one
+where there are less than 16 keys, and has no gradient of the LSE or the mask. (Its backward
+computes weights from the LSE, which is rounded to its own size: the gradients of large logits err
+by eps / 2 * |lse|.) So it serves what it can express (see `_as_fused`); windows, packed sequences
+and biases with gradients are computed in chunks.
 """
 
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from dualwave.kernels.attention.pytorch_chunked import (
     attention_forward_chunked,
 )
 
+_LEAST_FUSED_KEYS = 16
 _fused_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -106,7 +108,9 @@ def _as_fused(call: Call) -> _Fused | None:
     """The call for torch's operator, or None where that can't express it."""
     queries, keys = call.q.shape[1], call.k.shape[1]
     visibility, bias = call.visibility, call.bias
-    if call.q.device.type != "cpu" or call.packing is not None or call.q.numel() == 0 or keys == 0:
+    if call.q.device.type != "cpu" or call.packing is not None:
+        return None
+    if call.q.numel() == 0 or keys < _LEAST_FUSED_KEYS:
         return None
     q_offset, k_offset = visibility.offsets or (keys, queries)
     shift = q_offset - k_offset

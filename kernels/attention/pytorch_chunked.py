@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dualwave.kernels.attention.plans import Call, Packing
+from dualwave.kernels.attention.packing import places_in_rows
+from dualwave.kernels.attention.plans import Call
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 # Few enough that a chunk's logits stay in the cache from one operation to the next.
@@ -184,40 +185,12 @@ def _sequences(call: Call) -> Iterator[tuple[int, int, int, int, int]]:
     q_offset, k_offset = call.visibility.offsets or (0, 0)
     bounds = [(0, queries, 0, keys)]
     if call.packing is not None:
-        bounds = _packed_bounds(call.packing, q_offset, queries, k_offset, keys)
-        if call.visibility.offsets is None:
-            _check_ends(call.packing, queries, keys)
+        q_places = places_in_rows(call.packing.cu_seqlens_q, q_offset, queries)
+        k_places = places_in_rows(call.packing.cu_seqlens_k, k_offset, keys)
+        bounds = list(zip(q_places[:-1], q_places[1:], k_places[:-1], k_places[1:], strict=True))
     for q_begin, q_end, k_begin, k_end in bounds:
         if call.visibility.offsets is None:
             shift = (k_end - k_begin) - (q_end - q_begin)
         else:
             shift = (q_offset + q_begin) - (k_offset + k_begin)
         yield q_begin, q_end, k_begin, k_end, shift
-
-
-def _packed_bounds(
-    packing: Packing, q_offset: int, queries: int, k_offset: int, keys: int
-) -> list[tuple[int, int, int, int]]:
-    """Where each sequence begins and ends in the tensors, which may be parts of the packed row."""
-    q_marks = _marks("cu_seqlens_q", packing.cu_seqlens_q, q_offset, queries)
-    k_marks = _marks("cu_seqlens_k", packing.cu_seqlens_k, k_offset, keys)
-    return list(zip(q_marks[:-1], q_marks[1:], k_marks[:-1], k_marks[1:], strict=True))
-
-
-def _check_ends(packing: Packing, queries: int, keys: int) -> None:
-    for name, marks, rows in (
-        ("cu_seqlens_q", packing.cu_seqlens_q, queries),
-        ("cu_seqlens_k", packing.cu_seqlens_k, keys),
-    ):
-        if int(marks[-1]) > rows:
-            raise ValueError(
-                f"{name} ends at {int(marks[-1])}, but there are only {rows} rows: give q_offset "
-                "and k_offset if they are a part of the packed row."
-            )
-
-
-def _marks(name: str, cu_seqlens: Tensor, offset: int, length: int) -> list[int]:
-    marks = cu_seqlens.tolist()
-    if marks[0] != 0 or sorted(marks) != marks:
-        raise ValueError(f"{name} must rise from 0, but it is {marks}.")
-    return [min(max(mark - offset, 0), length) for mark in marks]

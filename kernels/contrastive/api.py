@@ -16,6 +16,7 @@ from dualwave.kernels.choices import (
     Precision,
     choose_implementation,
     choose_precision,
+    under_autocast,
 )
 from dualwave.kernels.contrastive.autograd import ContrastiveLoss
 from dualwave.kernels.contrastive.plans import Kind, Lse, Normalisers
@@ -127,9 +128,7 @@ def contrastive_loss(
     """
     check_floating_point("image", image)
     check_floating_point("text", text)
-    if torch.is_autocast_enabled(image.device.type) and image.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(image.device.type)
-        image, text = image.to(dtype), text.to(dtype)
+    image, text = under_autocast(image, text)
     _check_features(image, text)
     if kind not in get_args(Kind):
         raise ValueError(f'kind must be "softmax" or "sigmoid", not {kind!r}.')

@@ -193,10 +193,10 @@ def sequence_bounds(
     k_begin = q_begin
     q_length, k_length = queries, keys
     if IS_PACKED:
-        q_begin = _clamped(tl.load(cu_seqlens_q + sequence) - q_offset, queries)
-        q_length = _clamped(tl.load(cu_seqlens_q + sequence + 1) - q_offset, queries) - q_begin
-        k_begin = _clamped(tl.load(cu_seqlens_k + sequence) - k_offset, keys)
-        k_length = _clamped(tl.load(cu_seqlens_k + sequence + 1) - k_offset, keys) - k_begin
+        q_begin = _place_in_rows(cu_seqlens_q + sequence, q_offset, queries)
+        q_length = _place_in_rows(cu_seqlens_q + sequence + 1, q_offset, queries) - q_begin
+        k_begin = _place_in_rows(cu_seqlens_k + sequence, k_offset, keys)
+        k_length = _place_in_rows(cu_seqlens_k + sequence + 1, k_offset, keys) - k_begin
     shift = k_length - q_length
     if IS_ABSOLUTE:
         shift = (q_offset + q_begin) - (k_offset + k_begin)
@@ -204,8 +204,10 @@ def sequence_bounds(
 
 
 @triton.jit
-def _clamped(place, length):
-    return tl.minimum(tl.maximum(place, 0), length)
+def _place_in_rows(mark, row_offset, rows):
+    """Marks and offsets may take 64 bits, places in the tensor have as many as ``rows``."""
+    place = tl.load(mark).to(tl.int64) - row_offset
+    return tl.minimum(tl.maximum(place, 0), rows).to(rows.dtype)
 
 
 @triton.jit

@@ -214,6 +214,8 @@ def test_the_definition_of_visible() -> None:
         ({"q": torch.zeros(2, 5, 2, 7)}, "same B and D"),
         ({"q": torch.zeros(5, 2, 8)}, r"must be \(B, Sq, Hq, D\)"),
         ({"k": torch.zeros(2, 5, 2, 8).half()}, "must have one dtype"),
+        ({"q": torch.zeros(2, 5, 2, 8).to_sparse()}, "q must be dense, not torch.sparse_coo"),
+        ({"causal": "no"}, "causal must be True or False, not 'no'"),
         ({"window": 3}, r"window must be \(left, right\)"),
         ({"window": (-1, 0)}, "must not be negative"),
         ({"window": (1.5, 0)}, "window's bound must be an integer, not 1.5"),
@@ -241,12 +243,17 @@ def test_bad_input_is_one_sentence(change: dict[str, Any], message: str) -> None
         blockwise_attention(**(arguments | change))
 
 
-@pytest.mark.parametrize(
-    ("marks", "message"), [([0, 4, 3], "must rise from 0"), ([0, 9], "ends at 9")]
-)
-def test_bad_packing_is_one_sentence(marks: list[int], message: str) -> None:
-    x = torch.zeros(1, 5, 2, 8)
-    with pytest.raises(ValueError, match=message):
-        blockwise_attention(
-            x, x, x, cu_seqlens_q=torch.tensor(marks), cu_seqlens_k=torch.tensor(marks)
-        )
+@pytest.mark.parametrize("keys", [1, 2, 15, 16, 600])
+def test_not_a_number_is_not_hidden(keys: int) -> None:
+    q, k = torch.randn(1, 5, 1, 8), torch.randn(1, keys, 1, 8)
+    q[0, ::2] = torch.nan
+    out, lse = blockwise_attention(q, k, k, return_lse=True)
+    assert out[0, ::2].isnan().all()
+    assert lse[0, 0, ::2].isnan().all()
+    assert not out[0, 1::2].isnan().any()
+
+
+def test_the_meta_device_gives_shapes() -> None:
+    q, k = torch.empty(2, 5, 4, 8, device="meta"), torch.empty(2, 7, 2, 8, device="meta")
+    out, lse = blockwise_attention(q, k, k, return_lse=True)
+    assert (out.shape, lse.shape, out.device.type) == (q.shape, (2, 4, 5), "meta")

@@ -75,6 +75,28 @@ def test_compiles_as_one_graph_for_any_batch_forward_and_backward(implementation
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_positions_and_lengths_that_change_are_compiled_once(implementation: str) -> None:
+    marks = torch.tensor([0, 5, 9], dtype=torch.int32)
+
+    def part(x: Tensor, offset: int, left: int, longest: int) -> Tensor:
+        out = blockwise_attention(
+            x, x, x, causal=True, window=(left, None), q_offset=offset, k_offset=offset + 1,
+            cu_seqlens_q=marks, cu_seqlens_k=marks, max_seqlen_q=longest, max_seqlen_k=longest,
+            implementation=implementation,
+        )  # fmt: skip
+        assert isinstance(out, Tensor)
+        return out
+
+    torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(part, fullgraph=True, dynamic=True, backend=counter)
+    x = torch.randn(1, 9, 2, 8)
+    for numbers in ((2, 3, 6), (3, 4, 7), (5, 6, 8)):
+        torch.testing.assert_close(compiled(x, *numbers), part(x, *numbers))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_autocast_attends_in_its_own_dtype(implementation: str) -> None:
     q, k, v, bias = leaves_of(2)
     with torch.autocast("cpu", dtype=torch.float16):
