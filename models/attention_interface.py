@@ -20,8 +20,8 @@ def register_attention() -> str:
     """Make ``attn_implementation="dualwave"`` available to transformers models.
 
     Those that go through transformers' attention interface, which most do. The others (Bloom and
-    MPT, for example) attend with code of their own that takes no notice of the name, but get masks
-    that are made for it: leave them ``"eager"``.
+    MPT, for example) attend with code of their own that takes no notice of the name: where they ask
+    for a mask, which would not be one for them, a ValueError says so.
 
     Rows that see no key, such as padded queries before the first token, give 0, where ``"eager"``
     gives a mean of what is hidden from them. Calling it again changes nothing.
@@ -58,7 +58,8 @@ def attention_forward(
         scaling: of the products; D ** -0.5 if None.
         is_causal: no key after the query, where there is no mask.
         position_bias: added to the logits, differentiable.
-        more: ``cu_seq_lens_q`` and so on of packed sequences; the rest is for others.
+        more: ``cu_seq_lens_q`` and so on of packed sequences, which count beside any mask; the rest
+            is for others.
 
     Returns:
         (B, Sq, H, Dv), and None in place of weights, which are never made.
@@ -72,6 +73,13 @@ def attention_forward(
     if value_size < q.shape[-1]:
         v = torch.nn.functional.pad(v, (0, q.shape[-1] - value_size))
     options: dict[str, Any] = {"scale": scaling, "bias": position_bias}
+    if more.get("cu_seq_lens_q") is not None:
+        options |= _packed(
+            more["cu_seq_lens_q"],
+            more["cu_seq_lens_k"],
+            more.get("max_length_q"),
+            more.get("max_length_k"),
+        )
     if isinstance(attention_mask, DeferredMask):
         visibility = attention_mask.visibility
         if visibility.sequence_of is None:
@@ -89,13 +97,8 @@ def attention_forward(
         options["bias"] = _added(position_bias, _as_bias(attention_mask, q.dtype))
     else:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        if more.get("cu_seq_lens_q") is not None:
-            options |= {"causal": causal} | _packed(
-                more["cu_seq_lens_q"],
-                more["cu_seq_lens_k"],
-                more.get("max_length_q"),
-                more.get("max_length_k"),
-            )
+        if "cu_seqlens_q" in options:
+            options["causal"] = causal
         elif causal and q.shape[1] > 1:
             # The first query and the first key belong together, as in "sdpa".
             options |= {"causal": True} | _offsets(0, 0, q, k)

@@ -19,6 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
+from transformers import MODEL_MAPPING, PreTrainedConfig
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -121,6 +122,7 @@ def make_attention_mask(
     allow_is_bidirectional_skip: bool = False,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    config: PreTrainedConfig | None = None,
     **more: Any,
 ) -> Tensor | None:
     """The mask of a model's layers; arguments are those of transformers' mask interface.
@@ -128,7 +130,15 @@ def make_attention_mask(
     Returns:
         None where no mask is needed, a `DeferredMask` for what the kernel has arguments for, else
         a boolean mask (B, 1, Sq, Sk), True where a key is visible.
+
+    Raises:
+        ValueError: the model attends with code of its own, which would misread any of these.
     """
+    if config is not None and not _has_attention_interface(type(config)):
+        raise ValueError(
+            f"{config.model_type} models do not attend through transformers' attention interface, "
+            'so attn_implementation="dualwave" cannot serve them: use "eager".'
+        )
     arguments = {
         "batch_size": batch_size,
         "q_length": q_length,
@@ -169,6 +179,16 @@ def make_attention_mask(
             key_bias = key_bias.masked_fill(~padding, -torch.inf)[:, None, None, :]
             visibility = replace(visibility, key_bias=key_bias)
     return DeferredMask(visibility, make, (batch_size, 1, q_length, kv_length), device)
+
+
+@torch.compiler.assume_constant_result
+def _has_attention_interface(config_type: type[PreTrainedConfig]) -> bool:
+    """By transformers' own reading of the model's code; what it does not list counts as having."""
+    if config_type not in MODEL_MAPPING:
+        return True
+    models = MODEL_MAPPING[config_type]
+    model = models[0] if isinstance(models, tuple) else models
+    return bool(model._can_set_attn_implementation())
 
 
 def recognise(mask_function: Callable[..., Any]) -> Visibility | None:

@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 from transformers import masking_utils
 
@@ -137,6 +138,31 @@ def test_packed_sequences_by_the_arguments_of_flash_attention(calls: list[dict[s
             for qkv in zip(*(t.split((4, 7), dim=2) for t in (query, key, value)), strict=True)
         ]
         torch.testing.assert_close(out, torch.cat(parts, dim=1), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [llama, mistral])
+def test_a_model_with_the_arguments_of_flash_attention(make: Callable[[], Any]) -> None:
+    """Positions are relative in these models; Mistral's layers have a mask, a window, as well."""
+    _, ours = _pair(make)
+    input_ids = tokens(NONE)["input_ids"][:1]
+    cu_seqlens = torch.tensor([0, 6, 11], dtype=torch.int32)
+    packing = {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens}
+    together = ours(input_ids, use_cache=False, **packing, max_length_q=6, max_length_k=6).logits
+    alone = [ours(part, use_cache=False).logits for part in input_ids.split((6, 5), dim=1)]
+    torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["Bloom", "Mpt"])
+def test_models_that_attend_by_themselves_are_refused(kind: str) -> None:
+    config = getattr(transformers, f"{kind}Config")(
+        **{"hidden_size": 32, "d_model": 32, "n_layers": 1, "n_layer": 1, "n_head": 4},
+        **{"n_heads": 4, "vocab_size": 60},
+    )
+    model = getattr(transformers, f"{kind}ForCausalLM")._from_config(
+        config, attn_implementation="dualwave"
+    )
+    with pytest.raises(ValueError, match=f'{kind.lower()} models do not attend.*"eager"'):
+        model(**tokens(LEFT))
 
 
 @pytest.mark.parametrize("padding", [NONE, LEFT])
