@@ -4,8 +4,8 @@ torch's operator for CPUs returns the LSE and takes it back, but it needs at lea
 causal at the top left, gives the LSE of a row without visible keys as 0, takes a row of NaN for one
 where there are less than 16 keys, and has no gradient of the LSE or the mask. (Its backward
 computes weights from the LSE, which is rounded to its own size: the gradients of large logits err
-by eps / 2 * |lse|.) So it serves what it can express (see `_as_fused`); windows, packed sequences
-and biases with gradients are computed in chunks.
+by eps / 2 * |lse|.) So it serves what it can express (see `_as_fused`); windows, packed sequences,
+biases with gradients, and what may be such a row, are computed in chunks.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,6 @@ from dualwave.kernels.attention.pytorch_chunked import (
     attention_forward_chunked,
 )
 
-_LEAST_FUSED_KEYS = 16
 _fused_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _fused_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -53,6 +52,8 @@ def attention_forward_pytorch(call: Call) -> tuple[Tensor, Tensor, Tensor]:
     lse = lse.contiguous()
     if fused.mask is not None:
         lse = lse.masked_fill(torch.isneginf(fused.mask).all(dim=-1), -torch.inf)
+    if bool((lse == 0.0).any()) and bool(((lse == 0.0) & (out == 0.0).all(dim=-1)).any()):
+        return attention_forward_chunked(call)  # perhaps a row of NaN, taken for one without keys
     normalisers = torch.stack([lse, torch.zeros_like(lse)])
     return out.transpose(1, 2).to(call.out_dtype).contiguous(), lse, normalisers
 
@@ -110,7 +111,7 @@ def _as_fused(call: Call) -> _Fused | None:
     visibility, bias = call.visibility, call.bias
     if call.q.device.type != "cpu" or call.packing is not None:
         return None
-    if call.q.numel() == 0 or keys < _LEAST_FUSED_KEYS:
+    if call.q.numel() == 0 or keys == 0:
         return None
     q_offset, k_offset = visibility.offsets or (keys, queries)
     shift = q_offset - k_offset

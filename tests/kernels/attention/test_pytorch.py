@@ -1,6 +1,7 @@
 """The PyTorch implementation against the float64 definition: outputs, LSE and all gradients."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -245,12 +246,19 @@ def test_bad_input_is_one_sentence(change: dict[str, Any], message: str) -> None
 
 @pytest.mark.parametrize("keys", [1, 2, 15, 16, 600])
 def test_not_a_number_is_not_hidden(keys: int) -> None:
-    q, k = torch.randn(1, 5, 1, 8), torch.randn(1, keys, 1, 8)
-    q[0, ::2] = torch.nan
-    out, lse = blockwise_attention(q, k, k, return_lse=True)
+    q = torch.randn(1, 5, 1, 8, requires_grad=True)
+    k = torch.randn(1, keys, 1, 8, requires_grad=True)
+    with torch.no_grad():
+        q[0, ::2] = torch.nan
+    out, lse = blockwise_attention(q, k, k.detach(), return_lse=True)
     assert out[0, ::2].isnan().all()
     assert lse[0, 0, ::2].isnan().all()
     assert not out[0, 1::2].isnan().any()
+    grads = torch.autograd.grad(out.square().sum() + lse.sum(), (q, k))
+    assert grads[0][0, ::2].isnan().all()
+    assert not grads[0][0, 1::2].isnan().any()
+    assert grads[1].isnan().all()
+    assert blockwise_attention(k, k, k, scale=math.nan).isnan().all()
 
 
 def test_the_meta_device_gives_shapes() -> None:
