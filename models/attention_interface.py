@@ -76,7 +76,7 @@ def attention_forward(
     if more.get("cu_seq_lens_q") is not None:
         options |= _packed(
             more["cu_seq_lens_q"],
-            more["cu_seq_lens_k"],
+            more.get("cu_seq_lens_k"),
             more.get("max_length_q"),
             more.get("max_length_k"),
         )
@@ -117,6 +117,7 @@ def _refuse(dropout: float, more: dict[str, Any]) -> None:
     for name, what in (
         ("softcap", "caps on logits"),
         ("s_aux", "attention sinks"),
+        ("sinks", "attention sinks"),
         ("head_mask", "masks of heads"),
     ):
         if more.get(name) is not None:
@@ -144,7 +145,7 @@ def _offsets(q_offset: int, k_offset: int, q: Tensor, k: Tensor) -> dict[str, An
 
 
 def _packed(
-    cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, longest_q: int | None, longest_k: int | None
+    cu_seqlens_q: Tensor, cu_seqlens_k: Tensor | None, longest_q: int | None, longest_k: int | None
 ) -> dict[str, Any]:
     return {
         "cu_seqlens_q": cu_seqlens_q,

@@ -11,6 +11,7 @@ A form is recognised by the code of the functions that transformers builds it fr
 changes there becomes a bias and not another mask.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
-from transformers import MODEL_MAPPING, PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
@@ -151,9 +152,10 @@ def make_attention_mask(
         "dtype": dtype,
         **more,
     }
+    may_skip = config is None or _knows_when_it_is_causal(type(config))
     skips = {
-        "allow_is_causal_skip": allow_is_causal_skip,
-        "allow_is_bidirectional_skip": allow_is_bidirectional_skip,
+        "allow_is_causal_skip": allow_is_causal_skip and may_skip,
+        "allow_is_bidirectional_skip": allow_is_bidirectional_skip and may_skip,
     }
     if torch.compiler.is_compiling():  # values must not be looked at
         return sdpa_mask(**arguments, **skips)
@@ -183,12 +185,32 @@ def make_attention_mask(
 
 @torch.compiler.assume_constant_result
 def _has_attention_interface(config_type: type[PreTrainedConfig]) -> bool:
-    """By transformers' own reading of the model's code; what it does not list counts as having."""
-    if config_type not in MODEL_MAPPING:
-        return True
-    models = MODEL_MAPPING[config_type]
-    model = models[0] if isinstance(models, tuple) else models
-    return bool(model._can_set_attn_implementation())
+    """By transformers' own reading of the model's code; a model from elsewhere counts as having."""
+    model = _model_of(config_type)
+    return model is None or bool(model._can_set_attn_implementation())
+
+
+@torch.compiler.assume_constant_result
+def _knows_when_it_is_causal(config_type: type[PreTrainedConfig]) -> bool:
+    """Whether a layer without a mask can be trusted to say: for "sdpa", too, it would have to."""
+    model = _model_of(config_type)
+    return model is None or bool(model._supports_sdpa)
+
+
+def _model_of(config_type: type[PreTrainedConfig]) -> type[PreTrainedModel] | None:
+    """The model that a configuration of transformers is for, or one of the same file."""
+    name = config_type.__module__.replace(".configuration_", ".modeling_")
+    if not name.startswith("transformers.models.") or importlib.util.find_spec(name) is None:
+        return None
+    models = [
+        value
+        for value in vars(importlib.import_module(name)).values()
+        if isinstance(value, type)
+        and issubclass(value, PreTrainedModel)
+        and value.__module__ == name
+    ]
+    own = [model for model in models if getattr(model, "config_class", None) is config_type]
+    return next(iter(own or models), None)
 
 
 def recognise(mask_function: Callable[..., Any]) -> Visibility | None:

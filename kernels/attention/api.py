@@ -83,7 +83,8 @@ def blockwise_attention(
         k_offset: position of the first key.
         return_lse: return ``(out, lse)``.
         partial_dtype: float32 to get ``out`` in float32 from 16-bit inputs, for
-            `merge_attention`; None for q's dtype.
+            `merge_attention`; None for q's dtype. The Triton kernels round its gradient to q's
+            dtype, so that of float16 must stay below 65504.
         precision: of the Triton kernels' products for float32 inputs, as in `spectral_attention`;
             16-bit inputs are multiplied as they are, with float32 sums, so None for them.
         implementation: ``"triton"``, ``"torch"`` or None, as in `spectral_attention`.

@@ -68,11 +68,12 @@ def plan_backward(
         wanted: whether the gradients of q, k, v and bias are needed.
     """
     delta = torch.empty(normalisers.shape[1:], dtype=torch.float32, device=call.q.device)
-    launches = [_row_sums(call, out, grad_out, grad_lse, delta)]
     if call.q.dtype.itemsize == 2:
         # Products take it in 16 bits. Rounded here and not where a tile is loaded, it takes half
-        # the registers and the traffic of a partial result's float32, and no other value.
+        # the registers and the traffic of a partial result's float32. Delta is of the same numbers,
+        # or the two would not cancel under a query that sees one key.
         grad_out = grad_out.to(call.q.dtype)
+    launches = [_row_sums(call, out, grad_out, grad_lse, delta)]
     shared = {"delta": delta, **_normaliser_arguments(normalisers)}
     shared |= _strides("grad_out", grad_out, "bshd")
     is_filled = call.packing is None
@@ -199,8 +200,8 @@ def _arguments(call: Call, tile: Tile, grad_out: Tensor | None = None) -> dict[s
     return {
         **(sources if described is None else described),
         "bias": bias,
-        "cu_seqlens_q": None if packing is None else packing.cu_seqlens_q,
-        "cu_seqlens_k": None if packing is None else packing.cu_seqlens_k,
+        "cu_seqlens_q": None if packing is None else packing.cu_seqlens_q.contiguous(),
+        "cu_seqlens_k": None if packing is None else packing.cu_seqlens_k.contiguous(),
         "scale": call.scale,
         "exponent_scale": _LOG2_E if scales_first else call.scale * _LOG2_E,
         "heads": call.q.shape[2],

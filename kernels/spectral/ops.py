@@ -71,7 +71,7 @@ def _backward(
         if plan.grad_bias_parts is not None and bias is not None:
             grad_bias.copy_(plan.grad_bias_parts.sum_to_size(bias.shape))
         if plan.grad_temperature_parts is not None:
-            grad_temperature.copy_(plan.grad_temperature_parts.sum())
+            grad_temperature.copy_(plan.grad_temperature_parts.sum(dtype=torch.float64))
     return grad_x, grad_bias, grad_temperature
 
 

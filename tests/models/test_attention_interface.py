@@ -165,6 +165,45 @@ def test_models_that_attend_by_themselves_are_refused(kind: str) -> None:
         model(**tokens(LEFT))
 
 
+def test_a_model_of_another_mapping_is_refused() -> None:
+    config = transformers.TrOCRConfig(
+        vocab_size=60, d_model=32, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=40
+    )
+    model = transformers.TrOCRForCausalLM._from_config(config, attn_implementation="dualwave")
+    with pytest.raises(ValueError, match=r"trocr models do not attend.*\"eager\""):
+        model(tokens(NONE)["input_ids"])
+
+
+def _splinter() -> Any:
+    return transformers.SplinterModel(
+        transformers.SplinterConfig(
+            vocab_size=120, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+            intermediate_size=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )
+    )  # fmt: skip
+
+
+def _nllb() -> Any:
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "attention_dropout": 0.0}
+    return transformers.NllbMoeModel(
+        transformers.NllbMoeConfig(
+            vocab_size=60, d_model=32, num_experts=2, encoder_sparse_step=0, decoder_sparse_step=0,
+            dropout=0.0, **sizes, **heads,
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [_splinter, _nllb])
+def test_layers_that_do_not_know_whether_they_are_causal_get_masks(make: Callable[[], Any]) -> None:
+    """Splinter's layers don't say, and NllbMoe's decoder says that it isn't."""
+    eager, ours = (model.eval() for model in _pair(make))
+    inputs = {"input_ids": tokens(NONE)["input_ids"]}
+    if make is _nllb:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+    torch.testing.assert_close(ours(**inputs)[0], eager(**inputs)[0], rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("padding", [NONE, LEFT])
 @pytest.mark.parametrize("cache", [None, "static"])
 @pytest.mark.parametrize("make", [llama, mistral])
@@ -259,6 +298,7 @@ def test_what_the_kernel_has_not_is_refused_by_name() -> None:
         ({"dropout": 0.1}, "has no dropout.*attention_dropout.*to 0"),
         ({"softcap": 30.0}, 'has no caps on logits.*"eager"'),
         ({"s_aux": torch.zeros(2)}, "has no attention sinks"),
+        ({"sinks": torch.zeros(2)}, "has no attention sinks"),
         ({"head_mask": torch.ones(2)}, "has no masks of heads"),
         ({"output_attentions": True}, "makes no attention weights"),
     ):

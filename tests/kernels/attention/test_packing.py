@@ -63,6 +63,19 @@ def test_a_part_of_a_row_beyond_32_bits(causal: bool, implementation: str) -> No
     assert bool(near[0].abs().sum(dim=(0, 2, 3)).gt(0).all())
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_marks_that_are_not_contiguous(implementation: str) -> None:
+    x = torch.randn(1, 9, 2, 8)
+    marks = torch.tensor([[0, 5], [4, 1], [9, 7]], dtype=torch.int32)[:, 0]
+    results = [
+        blockwise_attention(
+            x, x, x, cu_seqlens_q=some, cu_seqlens_k=some, implementation=implementation
+        )
+        for some in (marks, marks.contiguous())
+    ]
+    assert torch.equal(results[0], results[1])
+
+
 def test_marks_elsewhere_are_read_only_where_that_is_asked_for() -> None:
     """The meta device has no values to read, and a GPU's would be waited for."""
     marks = torch.empty(3, dtype=torch.int32, device="meta")

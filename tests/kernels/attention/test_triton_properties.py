@@ -268,3 +268,13 @@ def test_grids_are_long_on_the_first_axis_alone() -> None:
     assert len(launches) == 5
     for launch in launches:
         assert launch.grid == (1100 * 64,)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_query_that_sees_one_key_has_no_gradient_of_partial_results(dtype: torch.dtype) -> None:
+    """Delta and the gradient of the weight are of the same numbers, and cancel."""
+    q, k, v = (torch.randn(1, 16, 1, 16).to(dtype).requires_grad_() for _ in range(3))
+    with tiles_of(16, 16):
+        out, _ = attend(q, k, v, window=(0, 0), partial_dtype=torch.float32)
+    grads = torch.autograd.grad(out, (q, k), torch.randn_like(out))
+    assert all(float(grad.abs().max()) < 1e-5 for grad in grads)
