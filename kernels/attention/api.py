@@ -52,7 +52,8 @@ def blockwise_attention(
     A query that sees no key gives out = 0, lse = -inf and no gradient, never NaN. The gradients
     are exact, those of ``lse`` and ``bias`` included, and the same bits every time. Inputs are read
     where they lie: views of a fused projection are not copied. There is no second derivative, and
-    no torch.vmap; torch.compile takes the call whole.
+    no torch.vmap; torch.compile takes the call whole (but refuses a tensor that is given twice,
+    such as k for v, where gradients are needed: give a view of it).
 
     Args:
         q: (B, Sq, Hq, D), D from 1 to 256; float32, bfloat16 or float16, float64 with PyTorch only.
