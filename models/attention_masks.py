@@ -185,9 +185,17 @@ def make_attention_mask(
 
 @torch.compiler.assume_constant_result
 def _has_attention_interface(config_type: type[PreTrainedConfig]) -> bool:
-    """By transformers' own reading of the model's code; a model from elsewhere counts as having."""
+    """By transformers' own reading of the model's code; a model from elsewhere counts as having.
+
+    A file with a table of attention classes (``{"eager": ..., "sdpa": ...}``) has not, whatever its
+    other layers do: those keep the class they were built with.
+    """
     model = _model_of(config_type)
-    return model is None or bool(model._can_set_attn_implementation())
+    if model is None:
+        return True
+    names = vars(importlib.import_module(model.__module__)).values()
+    has_own_table = any(isinstance(value, dict) and "eager" in value for value in names)
+    return bool(model._can_set_attn_implementation()) and not has_own_table
 
 
 @torch.compiler.assume_constant_result

@@ -31,6 +31,11 @@ def merge_attention(outs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple[Ten
     Source: Dao et al., FlashAttention-2 (arXiv 2307.08691), section 3.1.1; the same identity as in
     ring attention (Liu et al., arXiv 2310.01889).
     """
+    if not all(isinstance(parts, Sequence | Tensor) for parts in (outs, lses)):
+        raise ValueError(
+            "merge_attention needs a list of outs and a list of lses, not "
+            f"{type(outs).__name__} and {type(lses).__name__}."
+        )
     if len(outs) == 0 or len(outs) != len(lses):
         raise ValueError(
             f"merge_attention needs as many lses as outs, at least one, not {len(lses)} and "

@@ -82,7 +82,8 @@ def contrastive_loss(
     exponentials of a row and of a column. Memory beyond inputs and gradients grows with M + N,
     forward and backward. The gradients are exact and the same bits every time; that of a softmax
     loss for the bias is exactly 0. There is no second derivative, and no torch.vmap; torch.compile
-    takes the call whole. Features are read where they lie, strided and expanded ones included.
+    takes the call whole (but refuses a tensor that is given twice where gradients are needed: give
+    a view of it). Features are read where they lie, strided and expanded ones included.
 
     A block of a larger batch, as each rank of a ring sees it: the sigmoid losses and gradients of
     all blocks, each with its label_offset and reduction "sum", add up to those of the whole. For

@@ -165,6 +165,19 @@ def test_models_that_attend_by_themselves_are_refused(kind: str) -> None:
         model(**tokens(LEFT))
 
 
+def test_a_model_with_its_own_table_of_attention_classes_is_refused() -> None:
+    vision = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1}
+    config = transformers.GitConfig(
+        vision_config={**vision, "num_attention_heads": 4, "image_size": 16, "patch_size": 8},
+        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=40,
+    )  # fmt: skip
+    model = transformers.GitModel(config)
+    model.set_attn_implementation("dualwave")
+    with pytest.raises(ValueError, match=r"git models do not attend.*\"eager\""):
+        model(tokens(NONE)["input_ids"])
+
+
 def test_a_model_of_another_mapping_is_refused() -> None:
     config = transformers.TrOCRConfig(
         vocab_size=60, d_model=32, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=40

@@ -133,9 +133,13 @@ def planar_backward_kernel(
             HEIGHT, WIDTH, IMAGE_ROWS, SUMS_BIAS_OVER_ROWS,
         )  # fmt: skip
     if WANTS_TEMPERATURE_GRADIENT:
-        per_row = tl.sum(grad_logits * power, 1)
+        # grad_logits sum to 0 over a row: less the mean power, their rounding weighs less.
+        mean_power = tl.sum(weights * power, 1)
         if PACKED:
-            per_row += last_grad_logits * last_power
+            mean_power += last_weights * last_power
+        per_row = tl.sum(grad_logits * (power - mean_power[:, None]), 1)
+        if PACKED:
+            per_row += last_grad_logits * (last_power - mean_power)
         per_row *= unscale
         if STACKED:
             per_row = tl.where(is_finite, per_row, float("nan"))

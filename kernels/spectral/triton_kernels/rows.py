@@ -281,8 +281,11 @@ def rows_backward(
             mask=has_mirror[None, :, None] & is_mirror_bin[:, None, :],
         )
     if WANTS_TEMPERATURE_GRADIENT:
+        # grad_logits sum to 0 over a row: less the mean power, their rounding weighs less.
         mirrored = tl.where(has_mirror[None, :, None], mirror_grad_logits, 0.0)
-        total = sum_of_lines((grad_logits + mirrored) * power)
+        terms = grad_logits * (power - sum_of_lines(weights * power))
+        terms += mirrored * (power - sum_of_lines(mirror_weights * power))
+        total = sum_of_lines(terms)
         tl.store(grad_temperature_ptr + place, tl.reshape(total, [ROWS]), mask=is_row)
     if WANTS_X_GRADIENT:
         weights = (weights + mirror_weights) * tl.where(is_shared, 0.5, 1.0)

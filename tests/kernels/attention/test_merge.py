@@ -115,6 +115,8 @@ def test_gradcheck() -> None:
             [torch.zeros(1, 3, 2), torch.zeros(1, 3, 2)],
         ),
         ([torch.zeros(1, 2, 3, 4)], [torch.zeros(1, 3, 2, device="meta")]),
+        (None, [torch.zeros(1, 3, 2)]),
+        ((out for out in [torch.zeros(1, 2, 3, 4)]), [torch.zeros(1, 3, 2)]),
     ],
 )
 def test_bad_input_is_one_sentence(outs: list[Tensor], lses: list[Tensor]) -> None:
