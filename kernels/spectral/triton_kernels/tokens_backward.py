@@ -130,13 +130,9 @@ def tokens_backward_kernel(
                 parts_stride_c, parts_stride_h, parts_stride_k, HEIGHT, WIDTH, SUMS_BIAS_OVER_ROWS,
             )  # fmt: skip
     if WANTS_TEMPERATURE_GRADIENT:
-        # grad_logits sum to 0 over a row: less the mean power, their rounding weighs less.
-        mean_power = tl.sum(weights * power, 1)
+        terms = tl.sum(grad_logits * power, 1)
         if APART:
-            mean_power += last_weights * last_power
-        terms = tl.sum(grad_logits * (power - mean_power[:, None, :]), 1)
-        if APART:
-            terms += last_grad_logits * (last_power - mean_power)
+            terms += last_grad_logits * last_power
         tl.store(grad_temperature_parts + tl.program_id(0), tl.sum(terms))
 
     if WANTS_X_GRADIENT:
